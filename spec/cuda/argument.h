@@ -1,5 +1,5 @@
-/* An argument of a kernel on the device: how it lies there, which bytes of it are elements, what
- * was written. */
+/* A kernel argument on the device: its layout, which of its bytes are elements, and which bytes a
+ * kernel wrote. */
 #ifndef MR_ARGUMENT_H
 #define MR_ARGUMENT_H
 #include "device.h"
@@ -7,12 +7,12 @@
 
 enum { GAP = 0xA5, UNWRITTEN = 0xFF };
 typedef struct argument {
-    unsigned char *at;           // on the device
+    unsigned char *at;           // device address
     unsigned char *mem, *inside; // the host's copy; inside[i]: byte i belongs to an element
-    size_t bytes, lead;          // before the first element
-    mr_view view;                // of the host's copy
-    /* Spread: places along `far_axis`, counted from 1, lie `pitch` bytes apart on the device, in
-     * each of them the pieces of that place, those of the host's copy in order. 0: nothing is. */
+    size_t bytes, lead;          // lead: bytes before the first element
+    mr_view view;                // view of the host's copy
+    /* Spread: positions along `far_axis` (counted from 1) are `pitch` bytes apart on the device.
+     * Each position has its pieces, in the order of the host's copy. 0: not spread. */
     size_t piece, pitch;
     int far_axis;
 } argument;
@@ -29,22 +29,23 @@ static void mark(argument *a, int at, int64_t element)
     memset(a->inside + ((unsigned char *)a->view.data - a->mem) + (size_t)element * w, 1, w);
 }
 
-// how arguments of a run lie
+// the layout of the arguments of a run
 typedef struct variant {
     const char *name;
     unsigned seed;
     bool late, strided, alias;
-    // its elements lie as those of one before, whose accesses were counted
+    // its elements have the layout of an earlier run, whose accesses were counted
     bool counted;
-    // dense rows that lie apart, each at a multiple of 16 elements
+    // dense rows with gaps, each at a multiple of 16 elements
     bool apart;
-    /* Beside that the argument `only`, counted from 1 with inputs first, lies so that pieces of 16
-     * bytes do not serve, for one reason alone: its rows `odd` elements further apart, its columns
-     * apart where anything goes (`wide`), all of it `off` elements behind the grid of 16 bytes. */
+    /* In addition, one argument, `only` (counted from 1, inputs first), does not allow 16-byte
+     * pieces, for exactly one reason: its row stride is `odd` elements larger, or its columns have
+     * gaps if any stride is allowed (`wide`), or it starts `off` elements after a 16-byte boundary.
+     */
     bool wide;
     int odd, off, only;
-    /* Counted from 1: the axis along which an argument is spread, so that its last place lies 2^31
-     * elements behind the first, where its layout is free. */
+    /* Counted from 1: the axis along which an argument is spread, so that its last position is 2^31
+     * elements after the first, if its layout is free. */
     int far;
 } variant;
 
@@ -59,14 +60,14 @@ static mr_desc rows_apart(const mr_desc *d, bool wide, int odd, int which)
     return l;
 }
 
-// may an argument of this layout be spread along the axis?
+// can an argument with this layout be spread along the axis?
 static bool can_spread(const mr_desc *d, lay kind, int axis)
 {
     return kind != LAY_DENSE && axis < d->rank - 1 && d->dim[axis] > 1 && mr_desc_count(d) > 0;
 }
 
-/* Memory for a dense copy on the host whose places along an axis lie far apart on the device; one
- * for which there is no room lies dense. */
+/* Memory for a dense host copy whose positions along one axis are far apart on the device. If there
+ * is not enough memory, the argument stays dense. */
 static void spread(argument *a, const mr_desc *d, int axis)
 {
     const size_t w = mr_dtype_bytes(d->dtype), places = (size_t)d->dim[axis],
@@ -84,7 +85,7 @@ static void spread(argument *a, const mr_desc *d, int axis)
         device_open(a->at + i * a->pitch, place);
 }
 
-// where a byte of the host's copy lies on the device
+// device address of a byte of the host's copy
 static unsigned char *there(const argument *a, size_t i)
 {
     if (!a->far_axis)
@@ -100,8 +101,8 @@ static void put(argument *a)
         device_put(there(a, i), a->mem + i, piece);
 }
 
-/* Elements unwritten, gaps filled. A layout that is not dense begins off the grid of 16 bytes,
- * unless its rows only lie apart. */
+/* Elements are unwritten, gaps are filled. A layout that is not dense starts off a 16-byte
+ * boundary, unless only its rows have gaps. */
 static argument argument_new(const mr_desc *d, lay kind, const variant *v, int which)
 {
     argument a = {0};
@@ -136,7 +137,7 @@ static void argument_free(argument *a)
     free(a->inside);
 }
 
-// as a kernel takes it
+// as a kernel argument
 static mr_view on_device(const argument *a)
 {
     mr_view v = {a->at + a->lead, a->view.desc};

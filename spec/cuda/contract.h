@@ -1,7 +1,7 @@
-/* The contract of a CUDA kernel: over the cases of its row, and over more, in each of
- * its forms, equal to the naive row
- * within the row's tolerance, the same bits in every order of blocks, silence of the emulator,
- * every output written and nothing else, the arguments moved and no more. */
+/* The contract of a CUDA kernel. Over the cases of its op, and over more, in each of its forms:
+ * results equal those of the naive kernel within the op's tolerance, the bits are the same in every
+ * order of blocks, the emulator reports nothing, the kernel writes every output and nothing else,
+ * and it moves its arguments and no more bytes. */
 #ifndef MOONREEL_SPEC_CUDA_CONTRACT_H
 #define MOONREEL_SPEC_CUDA_CONTRACT_H
 
@@ -11,54 +11,54 @@
 extern "C" {
 #endif
 
-// All cases of the row.
+// All cases of the op.
 void contract_row(const char *name);
 
-/* All cases of the row whose arguments may have strides, spread so that their last places lie 2^31
- * elements behind the first: along each axis. Returns how often a kernel took them; one may leave
- * such strides to others. */
+/* All cases of the op whose arguments may have strides, spread along each axis so that the last
+ * position is 2^31 elements after the first. Returns how many of them a CUDA kernel ran; it may
+ * leave such strides to the naive kernel. */
 int contract_far(const char *name);
 
-// One more case, in the words of MR_CASES; large ones run in one order of blocks.
+// One more case, in the syntax of MR_CASES; large cases run in one order of blocks.
 void contract_case(const char *name, const char *text);
 
-// The same in every order, however large.
+// The same in every order, for any size.
 void contract_orders(const char *name, const char *text);
 
-/* One more case, also with each argument lying so that no pieces of 16 bytes serve, for each reason
- * alone. */
+/* One more case. It also runs with each argument in a layout that does not allow 16-byte pieces,
+ * for each single reason. */
 void contract_singles(const char *name, const char *text);
 
-/* A case for which the kernel is fast: requests touch (to 1 %) no sector in vain, all threads
- * together ask for at most (1 + again) times the bytes that the row's cost declares: with -1 for
- * none, because a library does all. */
+/* A case for which the kernel is fast. Requests touch no useless sector (to 1 %). All threads
+ * together move at most (1 + again) times the bytes that the op's cost declares; again = -1: none,
+ * because a library moves them all. */
 void contract_fast(const char *name, const char *text, double again);
 
-/* The same of a row that declares `held` times what its arguments hold, since it reads some of them
- * twice, and whose requests touch at most `sectors` times the sectors that would do. */
+/* The same for an op that declares `held` times the bytes of its arguments, because it reads some
+ * of them twice, and whose requests touch at most `sectors` times the minimal number of sectors. */
 void contract_passes(const char *name, const char *text, double held, double again, double sectors);
 
-/* A case of whole tiles, for which tensor cores are asked for at most `most` times the operations
- * that the row's cost declares. */
+/* A case of whole tiles, for which the tensor cores run at most `most` times the operations that
+ * the op's cost declares. */
 void contract_lean(const char *name, const char *text, double most);
 
-/* A case of the form for sm_90a alone, in every order, however large; with `most` > 0 lean as
- * above. */
+/* A case for only the sm_90a form, in every order, for any size; `most` > 0 limits the operations
+ * as above. */
 void contract_sm90a(const char *name, const char *text, double most);
 
-// A case that the kernel refuses as MR_E_UNSUPPORTED.
+// A case that the kernel refuses with MR_E_UNSUPPORTED.
 void contract_refuses(const char *name, const char *text);
 
-/* A case that is too large for the kernel, which says so by MR_E_UNSUPPORTED before it reads
- * anything: no memory is made. */
+/* A case that is too large for the kernel. It must return MR_E_UNSUPPORTED before it reads
+ * anything: no memory is allocated. */
 void contract_too_large(const char *name, const char *text);
 
-/* A case whose values fail the naive row and, when the kernel has run, its check. It touches
- * nothing that is not its own. */
+/* A case with values that the naive kernel refuses, and the check of the CUDA kernel after its run.
+ * The kernel must not touch memory outside its arguments. */
 void contract_fails(const char *name, const char *text, mr_status code);
 
-/* A case beside the slow, plain kernel of plain.h on the device, where inputs are drawn and results
- * compared: for sizes that take a CPU too long. The newest form of the row, dense. */
+/* A case compared with the slow, plain kernel of plain.h on the device, where inputs are drawn and
+ * results compared: for sizes that take a CPU too long. Runs the newest form of the op, dense. */
 void contract_real(const char *name, const char *text);
 
 // the exit status of the spec

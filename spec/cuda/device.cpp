@@ -1,6 +1,6 @@
-/* The emulator behind the C face of device.h. MOONREEL_CUDAEMU makes it as limited as a GPU: words
- * with commas between, "uncounted" (it counts nothing), "arch=80" (it lacks the forms for sm_90a).
- * cuda/rt/driver_emu.cpp has the other words. */
+/* The emulator behind the C interface of device.h. MOONREEL_CUDAEMU makes it as limited as a GPU,
+ * with words separated by commas: "uncounted" (no counts), "arch=80" (no sm_90a forms).
+ * cuda/rt/driver_emu.cpp lists the other words. */
 #include "device.h"
 #include "cuda/emu/emu.h"
 #include <stdio.h>

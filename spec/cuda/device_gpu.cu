@@ -1,4 +1,4 @@
-// A GPU behind the C face of device.h. cuda/bench/verify runs it.
+// A GPU behind the C interface of device.h. cuda/bench/verify runs it.
 #include "device.h"
 #include <cuda_runtime.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* The programs of spec/cuda/kernels in one, which holds the kernels once: it is the spec by whose
- * name it is called, spec_kernels_NAME. MR_SPECS lists them: X(attention) X(contract) ... Each of
- * their main functions is compiled as spec_NAME. scripts/cuda builds it for a GPU. */
+/* All programs of spec/cuda/kernels in one program, which contains the kernels once. It runs the
+ * spec by whose name it is called, spec_kernels_NAME. MR_SPECS lists them: X(attention) X(contract)
+ * ... Each of their main functions is compiled as spec_NAME. scripts/cuda builds it for a GPU. */
 #include <cstdio>
 #include <cstring>
 

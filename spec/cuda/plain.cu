@@ -1,5 +1,5 @@
-// See plain.h. Nothing of cuda/kernels is used here. The emulator does not watch these kernels, so
-// what they write is reported to it.
+// See plain.h. These kernels use nothing of cuda/kernels. The emulator does not instrument them, so
+// they report their writes to it.
 #include "plain.h"
 #include "cuda/prim/kernel.cuh"
 #include "moonreel/f8_inline.h"

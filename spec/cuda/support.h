@@ -1,5 +1,5 @@
-/* What specs of kernels share: memory with values, the reports of a launch; on the emulator, or
- * compiled by nvcc on a GPU, where there is no other order to ask for. */
+/* Shared by specs of kernels: memory with values, and the reports of a launch, on the emulator.
+ * With nvcc they run on a GPU, which has no choice of orders. */
 #ifndef MOONREEL_SPEC_CUDA_SUPPORT_H
 #define MOONREEL_SPEC_CUDA_SUPPORT_H
 #include "check.h"
@@ -38,7 +38,7 @@ static void host_wrote(void *, size_t) {}
 static void forget_reports() {}
 } // namespace emu
 
-// the launches are over; what the runtime says of them
+// wait for the launches and return the runtime's errors
 static inline std::string all_reports()
 {
     cudaError_t error = cudaDeviceSynchronize();
@@ -59,7 +59,7 @@ static inline void take(void *to, const void *from, size_t bytes)
 
 #include "cuda/emu/emu.h"
 
-// what the emulator said since forget_reports, one line each
+// reports of the emulator since forget_reports, one line each
 static inline std::string all_reports()
 {
     std::string all;
@@ -80,7 +80,7 @@ static inline void take(void *to, const void *from, size_t bytes)
 
 #endif
 
-// device memory of n values, value(i) each
+// device memory of n values, set to value(i)
 template <typename T, typename F> static T *device_values(size_t n, F value)
 {
     std::vector<T> all(n);
@@ -92,7 +92,7 @@ template <typename T, typename F> static T *device_values(size_t n, F value)
     return p;
 }
 
-// what n values of device memory are, on the host
+// n values of device memory, copied to the host
 template <typename T> static std::vector<T> seen(const T *p, size_t n)
 {
     std::vector<T> all(n);
@@ -105,7 +105,7 @@ template <typename T> static T *device_room(size_t n)
     return (T *)emu::alloc(n * sizeof(T));
 }
 
-// says whether `what` passed since `failed_before` was read, and which kernels depend on it
+// print whether `what` passed since `failed_before` was read, and which kernels depend on it
 static inline void depends(int failed_before, const char *what, const char *kernels)
 {
     const bool passed = check_failed == failed_before;

@@ -1,4 +1,4 @@
-/* What a kernel is held to: a case of a row with values, and the results of the row's naive f64
+/* The reference of a kernel: a case of an op with values, and the results of the op's naive f64
  * kernel. */
 #ifndef MR_TRUTH_H
 #define MR_TRUTH_H
@@ -27,7 +27,7 @@ static double *doubles(const mr_desc *d)
     return malloc(sizeof(double) * (size_t)MR_MAX(mr_desc_count(d), 1));
 }
 
-// the naive row on dense arguments: floats as doubles, integers as they are
+// run the naive kernel on dense arguments: floats as doubles, integers unchanged
 static mr_status naive(truth *t)
 {
     const mr_op *op = t->c->op;
@@ -58,7 +58,7 @@ static mr_status naive(truth *t)
         if (t->out[k]) {
             mr_view to = dense_f64(&t->out_desc[k], t->out[k]);
             mr_view_copy(&to, &out[k].view);
-            // a number beyond f32 is infinite there
+            // a value beyond f32 is infinite there
             for (int64_t i = 0, n = mr_desc_count(&t->out_desc[k]); i < n; i++)
                 if (t->out_desc[k].dtype != MR_F64 && fabs(t->out[k][i]) > 3.4028235e38)
                     t->out[k][i] = copysign(INFINITY, t->out[k][i]);
@@ -70,7 +70,7 @@ static mr_status naive(truth *t)
     return st;
 }
 
-// what a case says of itself: attributes and shapes, no values
+// a case as text: attributes and shapes, without values
 static mr_status truth_of(const op_case *c, truth *t)
 {
     *t = (truth){.c = c};

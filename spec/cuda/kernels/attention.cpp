@@ -3,8 +3,7 @@
  * contract.cpp.
  * Covers: cuda/kernels/attention.cu, cuda/attention/tile.cuh, forward.cuh, backward.cuh, short.cuh,
  * plain.cuh, groups.h, group_tile.cuh, forward_sm90a.cuh, backward_sm90a.cuh,
- * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, forward_wide_sm90a.cuh, attention_sm90a.cu
- */
+ * backward_turns_sm90a.cuh, backward_whole_sm90a.cuh, forward_wide_sm90a.cuh, attention_sm90a.cu */
 #include "contract.h"
 #include "device.h"
 #include <stdio.h>

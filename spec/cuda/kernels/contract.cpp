@@ -1,8 +1,7 @@
-/* cuda: every row has a CUDA kernel, held to the row's own cases; one that has none fails by name.
- * Use: contract [NAME...] for these rows only; contract --rows says their names; contract
- * --launches says blocks and shared memory that kernels took on the way, for `make cuda`. Covers:
- * cuda/kernels/NAME.cu, cuda/kernels/row.c
- */
+/* cuda: every op has a CUDA kernel, which must pass the op's own cases; an op without one fails by
+ * name. Use: contract [NAME...] for these ops only; contract --rows prints their names; contract
+ * --launches prints blocks and shared memory of the kernels that ran, for `make cuda`. Covers:
+ * cuda/kernels/NAME.cu, cuda/kernels/row.c */
 #include "check.h"
 #include "contract.h"
 #include "cuda/kernels/row.h"

@@ -1,5 +1,5 @@
-/* cuda/kernels: elementwise rows over whole blocks, blocks that end early, and elements after the
- * last piece; copies by every unit. Covers: cuda/kernels/elementwise.cuh, cuda/kernels/copy.cuh */
+/* cuda/kernels: elementwise ops over full blocks, partial blocks, and elements after the last
+ * piece; copies by every unit. Covers: cuda/kernels/elementwise.cuh, cuda/kernels/copy.cuh */
 #include "contract.h"
 
 int main(int, char **)

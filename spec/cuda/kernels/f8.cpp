@@ -1,4 +1,4 @@
-/* cuda/kernels: tensors as floats of 8 bits with a scale, in both orders, and products of them.
+/* cuda/kernels: tensors as 8-bit floats with a scale, in both orders, and products of them.
  * Covers: cuda/kernels/quantise_f8.cu, cuda/kernels/linear_f8.cu, cuda/gemm/product.cpp */
 #include "contract.h"
 

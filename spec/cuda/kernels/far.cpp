@@ -1,5 +1,5 @@
-/* cuda/kernels on arguments whose places lie 2^31 elements apart: an offset that is formed in 32
- * bits reads or writes elsewhere. On the emulator memory between the places does not exist.
+/* cuda/kernels with arguments whose elements are 2^31 elements apart: an offset computed in 32 bits
+ * accesses a wrong address. On the emulator the memory between them does not exist.
  * Covers: cuda/kernels/NAME.cu, cuda/emu/memory.cpp */
 #include "check.h"
 #include "contract.h"

@@ -1,4 +1,4 @@
-/* cuda/kernels: rows around a model: random numbers, flow, patches, sums, the optimizer.
+/* cuda/kernels: ops around a model: random numbers, flow, patches, sums, the optimizer.
  * Covers: cuda/kernels/block_sum.cuh, cuda/kernels/patch.cuh, cuda/kernels/random_normal.cu */
 #include "contract.h"
 

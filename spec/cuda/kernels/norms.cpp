@@ -1,4 +1,4 @@
-/* cuda/kernels: rows that a group of threads holds in registers, in each form: a part of a warp, a
+/* cuda/kernels: rows that a group of threads keeps in registers, in each form: part of a warp, a
  * warp, a block, and element by element. Covers: cuda/kernels/rows.cuh, cuda/kernels/modulation.cuh
  */
 #include "contract.h"

@@ -1,5 +1,5 @@
-/* cuda/kernels: products that end in a gelu or its slope, and those of a weight's gradient that
- * give a bias's too, by the library alone and by two kernels. Covers: cuda/kernels/linear.cu,
+/* cuda/kernels: products with a gelu epilogue or its slope, and weight gradients that also give a
+ * bias gradient: by the library alone, and by two kernels. Covers: cuda/kernels/linear.cu,
  * cuda/kernels/linear_gelu.cu, cuda/kernels/product_rows.cuh */
 #include "contract.h"
 

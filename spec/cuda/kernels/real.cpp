@@ -1,7 +1,7 @@
-/* cuda/kernels at the sizes of real work, beside slow, plain kernels (plain.h) on the device:
- * attention forward, heads taken whole and in turns, convolutions and norms of an autoencoder,
- * gradients of norms of a transformer, products of 8 bits, an update, offsets past 2^16 rows and
- * 2^31 elements. Without an argument the same at sizes for the emulator; `real` is for a GPU.
+/* cuda/kernels at real sizes, compared with slow, plain kernels (plain.h) on the device: attention
+ * forward, heads processed whole and in turns, convolutions and norms of an autoencoder, gradients
+ * of norms of a transformer, 8-bit products, an update, offsets past 2^16 rows and 2^31 elements.
+ * Without an argument, the same at sizes for the emulator; `real` is for a GPU.
  * Covers: spec/cuda/plain.cu, cuda/attention/forward_sm90a.cuh, backward_whole_sm90a.cuh,
  * backward_turns_sm90a.cuh, cuda/conv/groups_sm90a.cuh */
 #include "contract.h"

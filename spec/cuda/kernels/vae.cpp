@@ -1,6 +1,6 @@
-/* cuda/kernels: rows of video autoencoders: convolutions over several tiles of places and channels,
- * with groups, strides and zeros on one side, and gradients over several ranges; norms of groups.
- * --launches as in contract.cpp. Covers: cuda/kernels/conv3d.cu, cuda/conv/groups_sm90a.cuh,
+/* cuda/kernels: ops of video autoencoders: convolutions over several tiles of positions and
+ * channels, with groups, strides and zeros on one side, and gradients over several ranges; group
+ * norms. --launches as in contract.cpp. Covers: cuda/kernels/conv3d.cu, cuda/conv/groups_sm90a.cuh,
  * conv_sm90a.cu, geometry.cuh, tiles.cuh, plain.cuh, depthwise.cuh, cuda/kernels/group_norm.cu */
 #include "contract.h"
 #include "device.h"
