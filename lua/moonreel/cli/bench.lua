@@ -110,7 +110,7 @@ local function clean(value)
   return value
 end
 
--- strings, numbers and tables of them as JSON takes them
+-- makes strings, numbers and tables of them fit for JSON
 local function plain(value)
   if type(value) ~= "table" then
     return clean(value)
@@ -122,7 +122,7 @@ local function plain(value)
   return #value > 0 and json.array(out) or out
 end
 
--- frames, height and width of words like 17x144x256; nil for nil
+-- Parses words like 17x144x256 into frames, height and width; nil gives nil.
 local function clip_of(words, fault)
   local frames, height, width = (words or ""):match "^([1-9]%d*)x([1-9]%d*)x([1-9]%d*)$"
   if words and not frames then
@@ -205,7 +205,7 @@ function command.run(args)
       io.stdout:flush()
     end
   end
-  -- one measurement is the object itself, several are named
+  -- JSON of one measurement is that object itself; several are named
   if o.json then
     print(json.encode(#names == 1 and all[names[1]] or all))
   end

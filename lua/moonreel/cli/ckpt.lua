@@ -1,7 +1,7 @@
 --- moonreel ckpt: list, inspect, compare, verify, convert and prune checkpoints; find the first one
--- that fails a test. A part is a row of options and the file of its name in ckpt/, a function of
--- the options and its words. An option with `of` belongs to that part alone; a part with `command`
--- takes any number of words after its own.
+-- that fails a test. Each part has a row of options here and a file of its name in ckpt/: a
+-- function of the options and the part's words. An option with `of` belongs to that part alone. A
+-- part with `command` takes any number of words after its own.
 -- @module moonreel.cli.ckpt
 local base = require "moonreel.core.base"
 
@@ -46,7 +46,7 @@ local function usage(form, ...)
   base.raise("MR_E_USAGE", ("ckpt: %s; usage: moonreel %s"):format(form:format(...), command.usage))
 end
 
--- what the row of a part says of its words: their names, how many at least and at most
+-- the names of a part's words, and the least and the largest number of them
 local function words_of(part)
   for _, row in ipairs(command.options) do
     local words = row[1]:match("^(%l+ .*)$")

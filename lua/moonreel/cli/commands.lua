@@ -2,7 +2,7 @@
 -- @module moonreel.cli.commands
 local commands = {}
 
---- One command, or nil. Files of this room without `run` and `summary` are no commands.
+--- One command, or nil. A file of this room is a command when it has `run` and `summary`.
 ---@param name string
 ---@return table|nil command
 function commands.find(name)

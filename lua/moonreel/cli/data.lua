@@ -1,6 +1,6 @@
---- moonreel data: build indexes of samples, inspect them, make new ones of them.
--- A part is the module moonreel.cli.data.<name>, which returns {words, summary, options, overrides,
--- details, run}; there is no list of parts to edit.
+--- moonreel data: build indexes of samples, inspect them, derive new ones from them. A part is the
+-- module moonreel.cli.data.<name>, which returns {words, summary, options, overrides, details,
+-- run}; there is no list of parts to edit.
 -- @module moonreel.cli.data
 local base = require "moonreel.core.base"
 
@@ -52,7 +52,7 @@ local function unknown(name)
     near and (", did you mean '" .. near .. "'?") or "", table.concat(names, ", ")), command)
 end
 
--- the words of a part without its options, and how many there are at least and at most
+-- the words of a part without its options, and the least and the largest number of them
 local function words_of(part)
   local words = part.words:gsub(" %[?%-.*$", "")
   local needed = words:gsub("%[[^%]]*%]", "")

@@ -5,7 +5,7 @@ local longwork = require "moonreel.cli.longwork"
 
 local derived = {}
 
---- The options that all of them take.
+--- The options that all of these parts take.
 derived.output = { "-o, --output NAME.mrx", "the index to write; an existing one is replaced when "
   .. "the new one is sealed, even if it is the input" }
 
@@ -15,7 +15,7 @@ derived.columns = { "--columns A=B,...", "use column B of the list as A: "
 derived.escape = { "--escape CHAR", "CSV: escape character in front of a quote, such as '\\' in "
   .. "lists of Spark and MySQL (default: quotes are doubled)" }
 
---- The two numbers of --part I/N; none without it.
+--- The two numbers of --part I/N; nil without it.
 ---@param text string|nil
 ---@return integer|nil part
 ---@return integer|nil parts
@@ -43,7 +43,7 @@ function derived.open(paths)
   return indexes
 end
 
---- Reports of one command, for people or as JSON.
+--- Prints the reports of one command, for people or as JSON.
 ---@param opts table       {json}
 ---@param reports table[]  of derive.run
 ---@param more? table      further facts for JSON
@@ -69,7 +69,7 @@ function derived.tell(opts, reports, more)
   end
 end
 
---- Derive one index and tell of it.
+--- Derives one index and reports it.
 ---@param opts table   options of the command: output, json
 ---@param given table  as derive.run takes it, without output and tick
 ---@param more? table|fun(): table  further facts for JSON

@@ -6,7 +6,7 @@ local nearest = require "moonreel.text.nearest"
 
 local dispatch = {}
 
--- what does the work of commands that other programs have
+-- commands of other programs, and what does the same here
 local ELSEWHERE <const> = { resume = "moonreel train RUN, which goes on with it",
   continue = "moonreel train RUN, which goes on with it",
   export = "moonreel log RUN --export csv for the curve, moonreel ckpt convert for the weights",

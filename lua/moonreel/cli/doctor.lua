@@ -21,7 +21,7 @@ local command = {
     .. "that are ok are counted, not listed.",
 }
 
--- libraries that the program may be built without, and what is then
+-- libraries that a build may lack, and what happens without them
 local OPTIONAL = {
   { "oneDNN", "own kernels for products, slower" },
   { "libedit", "the prompt has plain lines, without history and completion" },
@@ -32,7 +32,7 @@ local SLOW = { power = "at its limit of power", heat = "hot", brake = "the suppl
 local FILES_LEAST = 1024 -- clips, shards and links that one run has open
 local FREE_LEAST = 1 << 30
 
--- what the checks found, in order
+-- a list of findings, in order
 local Report = {}
 Report.__index = Report
 
@@ -83,7 +83,7 @@ local function processor(report)
     { free_bytes = free, memory_bytes = total })
 end
 
--- numbers that a driver tells, in words
+-- values that a GPU driver reports, as text
 local function gpu_words(gpu)
   local words = { gpu.name, size(gpu.free_bytes) .. " free of " .. size(gpu.memory_bytes) }
   local function say(form, ...)
@@ -185,7 +185,7 @@ local function running(report)
   end
 end
 
--- bytes of a checkpoint of a recipe; nil: its models need files that are not here
+-- Bytes of a checkpoint of a recipe; nil if its models need files that this host does not have.
 local function checkpoint_bytes(settings)
   local E = require "moonreel.core.exec"
   local good, bytes = pcall(function()
@@ -198,7 +198,7 @@ local function checkpoint_bytes(settings)
   return good and bytes or nil
 end
 
--- does the recipe bake, and have two of its checkpoints room?
+-- Can the recipe be baked, and do two of its checkpoints fit on the disk?
 local function recipe(report, name, dir)
   local good, found = pcall(require("moonreel.settings").bake, name)
   report:add("recipe", good and "ok" or "wrong", good and found.hash
@@ -212,9 +212,9 @@ local function recipe(report, name, dir)
   end
 end
 
---- What the checks of this host find.
----@param dir string          that runs will write into
----@param name string|nil     a recipe to look at
+--- Runs all checks of this host.
+---@the folder that runs will write into
+---@a recipe to check
 ---@return table[]  {what, state, text, ...}
 function command.rows(dir, name)
   local report = setmetatable({}, Report)
@@ -231,8 +231,8 @@ function command.rows(dir, name)
   return setmetatable(report, nil)
 end
 
---- Rows of several hosts that say the same, as one: {host = "a, b (2 hosts)"}; the order is that of
--- the first of them.
+--- Merges rows of several hosts that report the same: {host = "a, b (2 hosts)"}. A merged row takes
+-- the place of its first row.
 ---@param rows table[]  {host, what, state, text}
 ---@return table[]
 function command.folded(rows)

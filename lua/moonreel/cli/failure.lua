@@ -2,7 +2,8 @@
 -- @module moonreel.cli.failure
 local failure = {}
 
---- Message handler for xpcall: a story passes, a defect of a program gets its trace.
+--- Message handler for xpcall: an error with a message for users passes; a defect of a program gets
+-- its trace.
 ---@param value any
 ---@return any
 function failure.handler(value)
@@ -13,8 +14,8 @@ function failure.handler(value)
   return { code = "MR_E_FAIL", exit = 1, message = debug.traceback(text, 2) }
 end
 
---- Print a failure as `moonreel: story` and give its exit code.
--- What another rank tells for all (moonreel.comm.team) is not printed again.
+--- Prints a failure as `moonreel: MESSAGE` and returns its exit code. A failure that another rank
+-- reports for all (moonreel.comm.team) is not printed again.
 ---@param value table|string  {code, message, exit, reported} or text
 ---@return integer exit code
 function failure.report(value)
@@ -26,7 +27,7 @@ function failure.report(value)
     require("moonreel.comm").let_go(5)
     return value.exit
   end
-  -- in one piece: several ranks may write at a time
+  -- printed in one piece: several ranks may write at the same time
   io.stderr:write(("moonreel: %s%s\n"):format(require("moonreel.comm.place").label(),
     tostring(value.message)))
   return value.exit or 1

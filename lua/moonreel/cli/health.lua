@@ -14,7 +14,7 @@ local command = {
     .. "message. Exit 0 only if every host\nhas answered.",
 }
 
--- what is wrong with a link or a GPU; nil: nothing
+-- the fault of a link or a GPU; nil if it has none
 local function link_fault(link)
   local errors = (link.receive_errors or 0) + (link.send_errors or 0) + (link.symbol_errors or 0)
   return errors > 0 and ("%d errors"):format(errors)
@@ -67,7 +67,7 @@ local function lines(row)
   return list
 end
 
--- what each host of a file carries to and from the others, put to its answer
+-- adds the measured rates between the hosts of a file to their answers
 local function add_links(rows, opts)
   if not opts.hostfile or #rows < 2 then
     return

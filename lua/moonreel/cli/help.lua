@@ -3,7 +3,7 @@
 local help = {}
 
 help.name = "help"
-help.summary = "commands, fields and the recipe language"
+help.summary = "show commands, fields and the recipe language"
 help.usage = "help [COMMAND | fields | recipe | recipes | names | api | stubs DIR | FIELD [TYPE]] "
   .. "[--json]"
 help.options = {
@@ -26,7 +26,7 @@ help.options = {
 ---@return integer exit code
 function help.show_command(command)
   local lines = { "usage: moonreel " .. command.usage, "", command.summary }
-  -- options are the command's own; `fields` are fields of the recipe that its users need most
+  -- `options` are the command's own; `fields` are the fields of a recipe that its users need most
   for _, rows in ipairs { command.options or {}, command.fields or {} } do
     if #rows > 0 then
       lines[#lines + 1] = ""
@@ -100,7 +100,7 @@ local function show_record(options, record, of_type)
   return 0
 end
 
--- names that a map takes, with what they mean
+-- the names that a map takes, with their help
 local function entries_of(row) return type(row[2]) == "table" and row[2].keys or {} end
 
 local function show_field(keys)

@@ -8,8 +8,8 @@ local cli = {}
 ---@param args string[]  args[0] is the program
 ---@return integer exit code
 function cli.main(args)
-  -- tensors have the methods of moonreel.look.tensor in scripts as at the prompt; it is loaded when
-  -- one is asked for
+  -- In scripts, as at the prompt, tensors have the methods of moonreel.look.tensor. That module is
+  -- loaded at the first call of one.
   local function more() return require("moonreel.look.tensor").methods end
   local methods = require("moonreel.core.tensor").methods
   local refuse = getmetatable(methods).__index

@@ -44,7 +44,7 @@ local function every_of(dir)
   return every and every >= 1 and every or EVERY
 end
 
--- a line for people: local time and text; those of JSON are as the run wrote them
+-- Prints lines. For people a line is local time and text; as JSON it is what the run wrote.
 local function print_lines(list, opts)
   local output = require "moonreel.text.output"
   for _, one in ipairs(list) do
@@ -61,13 +61,13 @@ local function print_lines(list, opts)
   return true
 end
 
--- until the run has ended, its reader is gone, or a signal comes
+-- Prints new lines until the run ends, the reader closes the pipe, or a signal comes.
 local function follow(history, dir, opts)
   signal.catch()
   local running
   repeat
     running = glance.active(dir)
-    -- what was written before the run ended is read after that
+    -- lines that were written just before the run ended are read after this check
     if not print_lines(history:more(), opts) or signal.pending() then
       break
     end
@@ -80,7 +80,7 @@ local function follow(history, dir, opts)
   return number and 128 + number or 0
 end
 
--- the parts of a run that are asked for
+-- the parts of a run that the options select
 local function parts_of(dir, opts)
   local parts, names = find.parts(dir), {}
   for i, part in ipairs(parts) do
@@ -98,7 +98,7 @@ local function parts_of(dir, opts)
 end
 
 local function seconds(value)
-  -- what a damaged journal adds up to is shown as it is
+  -- sums from a damaged journal are printed as they are
   if value > LONGEST_S then
     return ("%.3gs"):format(value)
   end
@@ -113,14 +113,14 @@ local function seconds_column(opts)
     format = not opts.json and seconds or nil }
 end
 
--- what the time of a host went into, in the words of a wide table
+-- parts of a host's time, with short titles for a wide table
 local SHARES <const> = { { "training", "training" }, { "waiting for data", "data" },
   { "waiting for other ranks", "other ranks" }, { "saving", "saving" },
   { "steps taken back", "taken back" }, { "other work of a launch", "other work" },
   { "restarting after a failure", "restarts" },
   { "ended or stopped, until the next launch", "at rest" } }
 
--- a line for each host: lists of the account's rows
+-- prints a line for each host; each has a list of rows like the account's
 local function print_hosts(hosts, columns)
   local rows = {}
   for i, list in ipairs(hosts) do
@@ -172,7 +172,7 @@ local function print_time(dir, opts)
   return 0
 end
 
--- the worst samples of one part, with what the index says of them
+-- the worst samples of one part, with their index rows
 local function worst_of(part, opts)
   local trained <close> = require("moonreel.cli.target").trained(part, opts.data)
   local rows, facts = require("moonreel.runs.worst").of(trained.record, trained.order, trained.list)
@@ -228,7 +228,7 @@ local function print_worst(dir, opts)
   return 0
 end
 
--- files of a tracker; what is complete stays as it is
+-- writes the files of a tracker; complete files stay as they are
 local function make_files(dir, opts)
   if opts.stage then
     base.raise("MR_E_USAGE", ("log: --export %s shows all stages of a run; try: without --stage")
@@ -237,7 +237,7 @@ local function make_files(dir, opts)
   local r = require("moonreel.trackers").export(dir, opts.export)
   print(("%s: %d files written, %d were there"):format(r.folder, r.written, r.kept))
   for _, path in ipairs(r.left) do
-    print(path .. ": something else wrote it, or it was uploaded; it is left as it is")
+    print(path .. ": another program wrote it, or it was uploaded; it stays unchanged")
   end
   return 0
 end

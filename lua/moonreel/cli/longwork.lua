@@ -5,7 +5,7 @@ local signal = require "moonreel.core.signal"
 
 local longwork = {}
 
--- what a tick raises when a signal came
+-- a tick raises this when a signal came
 local stopped = {}
 
 --- One line that is redrawn on a terminal; elsewhere a line appears every ten seconds.
@@ -22,12 +22,12 @@ function longwork.line()
   end
 end
 
---- Words for how far something is, at what rate, and how long it will take.
+--- Text for progress: how much is done, at which rate, and how long the rest will take.
 ---@param done integer
 ---@param total integer
 ---@param unit string      "files"
----@param seconds number   since it began
----@param before? integer  done before that
+---@since the beginning
+---@done before the beginning
 ---@return string
 function longwork.words(done, total, unit, seconds, before)
   local rate = (done - (before or 0)) / math.max(seconds, 1e-3)
@@ -35,14 +35,15 @@ function longwork.words(done, total, unit, seconds, before)
     rate > 0 and (total - done) / rate or 0)
 end
 
---- Run work(tick). tick(done, total, text?) shows how far it is, or what text() says, and does not
--- return when a signal came.
+--- Runs work(tick). tick(done, total, text?) shows the progress, or the result of text(). When a
+-- signal has come it does not return.
 ---@param work fun(tick: function): any
 ---@param unit string   what is counted: "rows"
----@param left string|fun(): string  what a stopped one leaves, for people: "nothing was written"
----@param calls? boolean a signal ends long calls of the core, too; else work ticks now and then
+---@what a stopped work leaves behind, for people: "nothing was written"
+---@param calls? boolean true: a signal also ends long calls of the core; otherwise work must tick
+---   often
 ---@return any result   nil when a signal ended it
----@return integer|nil code  then the exit code
+---@return integer|nil code  the exit code, when a signal ended it
 function longwork.run(work, unit, left, calls)
   local began, write = base.now_s(), longwork.line()
   local function tick(done, total, text)

@@ -11,7 +11,7 @@ local command = {
   details = "Exit 0 only if every host has answered; a host that has not is shown with the reason.",
 }
 
-local IDLE_BYTES = 1 << 30 -- that a driver may hold by itself
+local IDLE_BYTES = 1 << 30 -- the most that a driver alone may use
 
 -- who uses a GPU, as "anna 4242 python3, run 01ab"
 local function owners(gpu)
@@ -23,7 +23,7 @@ local function owners(gpu)
   return table.concat(texts, "; ")
 end
 
--- what keeps a run from a GPU; nil: nothing
+-- why a run cannot use a GPU; nil if it can
 local function hindrance(gpu)
   if gpu.lost then
     return gpu.lost
@@ -32,7 +32,7 @@ local function hindrance(gpu)
   elseif #(gpu.processes or {}) > 0 then
     return "in use"
   elseif gpu.memory_bytes and gpu.memory_bytes - gpu.free_bytes > IDLE_BYTES then
-    return "memory in use by no process that can be seen"
+    return "memory is in use by a process that this user cannot see"
   end
 end
 

@@ -30,7 +30,8 @@ local command = {
     .. "applied. With several sources each has epochs of its own.",
 }
 
--- the micro-batches of one step, each with the rank that takes it; fewer at the end of all epochs
+-- The micro-batches of one step, each with the rank that takes it. The last step of all epochs may
+-- have fewer.
 local function step_of(order, step, together, ranks)
   local out = {}
   for i = 1, together do
@@ -44,7 +45,7 @@ local function step_of(order, step, together, ranks)
   return out
 end
 
--- go to where a step begins
+-- moves the order to the beginning of a step
 local function go_to(order, settings, step, together)
   local steps = -(-order:batches() // together)
   local function refuse(form, ...)
@@ -57,7 +58,7 @@ local function go_to(order, settings, step, together)
     refuse("expected 1 to %d (steps, %s)", settings.steps, settings:origin("steps"))
   end
   local before, most = step - 1, order:most()
-  -- what cannot be is not looked for
+  -- a step beyond any possible end is refused without a search
   if before > most // together then
     refuse("all epochs end long before this step; expected at most %d", most // together + 1)
   end
@@ -92,8 +93,8 @@ local function print_draws(draws, list, opts)
   require("moonreel.text.table").print(columns, rows, opts)
 end
 
--- the steps of the epoch of `step` in which a row of a source comes; at most MOST_STEPS are
--- looked at where that source has no share
+-- Finds the steps, in the epoch of `step`, that contain a row of a source. If that source has no
+-- share, the search ends after MOST_STEPS.
 local MOST_STEPS = 100000
 local function find(order, step, together, ranks, wanted, source)
   local found, epoch = {}, nil
@@ -118,7 +119,7 @@ local function find(order, step, together, ranks, wanted, source)
   return found
 end
 
--- launches that had other settings than those that are compared
+-- notes on launches whose settings differ from those that are compared
 local function notes_of(record, settings, dir)
   local notes = {}
   for i, launch in ipairs(record.launches) do
@@ -130,7 +131,7 @@ local function notes_of(record, settings, dir)
   return notes
 end
 
--- one run, or one stage
+-- audits one run, or one stage
 local function audit_part(part, opts)
   local trained <close> = target.trained(part, opts.data)
   local record = trained.record
@@ -146,7 +147,7 @@ local PROBLEMS_SHOWN <const> = 10
 local function print_audit(found)
   local name = found.run
   if found.unknown then
-    print(("%s: nothing is proven: %s"):format(name, found.unknown))
+    print(("%s: nothing can be proven: %s"):format(name, found.unknown))
     return
   end
   for i, one in ipairs(found.problems) do
@@ -170,7 +171,8 @@ local function print_audit(found)
     print(("  rollbacks left out %d samples, as the recipe says"):format(found.left_out))
   end
   if found.undone > 0 then
-    print(("  %d steps were taken back and do not count"):format(found.undone))
+    print(("  %d steps were discarded by a rollback or a restart and do not count"):format(
+      found.undone))
   end
 end
 

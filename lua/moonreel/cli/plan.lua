@@ -98,7 +98,7 @@ end
 
 -- ---- recipes and runs ----
 
--- the stages of a run, or the one that is asked for: {name, settings, dir: with its journal}
+-- the stages of a run, or the selected one: {name, settings, dir: with its journal}
 local function stages_of_run(target, stage)
   local fault, settings = require "moonreel.recipe.fault", require "moonreel.settings"
   local list, names = {}, {}
@@ -117,7 +117,7 @@ local function stages_of_run(target, stage)
     settings = settings.load(target .. "/settings.json") } }
 end
 
--- settings of a recipe or run, of one of its stages, or of all of them: {name, settings, dir}
+-- the settings of a recipe or run, of one of its stages, or of all stages: {name, settings, dir}
 local function settings_of(parsed)
   local base, settings = require "moonreel.core.base", require "moonreel.settings"
   local target, stage = parsed.positional[1], parsed.options.stage
@@ -140,8 +140,8 @@ local function settings_of(parsed)
   return list
 end
 
--- what the journal of a run, or of one of its stages, tells: what its steps took, and of the
--- machine; nil without a journal. A long one takes seconds and is read once.
+-- What the journal of a run, or of one of its stages, says about its machine and the time of its
+-- steps; nil without a journal. A long journal takes seconds, so it is read once.
 local function journal_of(one)
   local there = one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl")
   if there and not one.truth then
@@ -151,13 +151,13 @@ local function journal_of(one)
   return one.truth, one.facts
 end
 
--- what the journal of a run, or of the first stage of one, tells of the machine
+-- what the journal of a run, or of its first stage, says about the machine
 local function facts_of(list)
   return select(2, journal_of(list[1])) or {}
 end
 
--- the GPUs that are asked for, or this machine: as many ranks and threads as a run of it had, or as
--- the recipe says
+-- The requested GPUs, or this machine. Ranks and threads are those of the run, or those of the
+-- recipe.
 local function mesh_of(options, facts, settings)
   local mesh = require "moonreel.plan.mesh"
   if options.gpus or options.machine then
@@ -168,9 +168,9 @@ local function mesh_of(options, facts, settings)
   return mesh.new(require("moonreel.plan.machine").this(device), facts.ranks)
 end
 
-local EPOCHS = 10  -- that are counted one by one; later ones differ by a little
+local EPOCHS = 10  -- these are counted one by one; later ones hardly differ
 
--- the sources of a recipe, or the index of --data, opened; nil when one of them is not there
+-- Opens the sources of a recipe, or the index of --data; nil if one of them does not exist.
 local function open_sources(settings, options, kept)
   local base, sources = require "moonreel.core.base", require "moonreel.settings.sources"
   local list = options.data and { { name = "", path = options.data } } or sources.of(settings)
@@ -189,7 +189,7 @@ local function open_sources(settings, options, kept)
   return list[1] and list
 end
 
--- what becomes of the samples in the first epochs; nil without an index
+-- Counts the samples of the first epochs, by bucket and drop; nil without an index.
 local function surveys_of(settings, options)
   local kept <close> = setmetatable({}, { __close = function(all)
     for _, index in ipairs(all) do
@@ -212,7 +212,7 @@ local function surveys_of(settings, options)
   return surveys
 end
 
--- what --stalls says: share of steps, seconds
+-- parses --stalls: share of steps, seconds
 local function stalls_of(text)
   local share, seconds = (text or "0x0"):match("^([%d.]+)x([%d.]+)$")
   share, seconds = tonumber(share), tonumber(seconds)
@@ -225,8 +225,8 @@ end
 
 -- ---- solving ----
 
--- Bytes of a text like 80GiB, at most those of the machine, which has no more; "all": its own.
--- What was asked for beyond it comes second.
+-- Parses a size like 80GiB, or "all" for the machine's memory. Returns at most the memory of the
+-- machine, and second the requested size if that is larger.
 local function memory_of(text, m)
   local count, unit = (text or "all"):match("^([%d.]+)%s*([GMT]i?)B?$")
   local units = { G = 1e9, Gi = 2 ^ 30, M = 1e6, Mi = 2 ^ 20, T = 1e12, Ti = 2 ^ 40 }
@@ -240,7 +240,7 @@ local function memory_of(text, m)
     .. "or 40GB, or all; try: --fit all", text)
 end
 
--- one stage or a recipe without stages
+-- refuses more than one stage; returns the stage, or the recipe without stages
 local function one_of(parsed, list)
   if #list > 1 then
     local names = {}
@@ -254,7 +254,8 @@ local function one_of(parsed, list)
   return list[1].settings
 end
 
--- settings of one of the list, with further values of the command line; a run has its recipe
+-- Bakes one of the list again with more values from the command line; a run needs its recipe for
+-- that.
 local function bakes(parsed, one)
   local target = one.dir and one.dir .. "/recipe.lua" or parsed.positional[1]
   local stage = not one.dir and (one.name or parsed.options.stage) or nil
@@ -281,7 +282,8 @@ local function solve(parsed, list, mesh, compiled)
   local memory, asked = memory_of(options.fit, mesh.machine)
   if asked then
     local size = require("moonreel.text.listing").size
-    io.stderr:write(("note: %s has %s, not the %s of --fit: solved for what it has\n"):format(
+    io.stderr:write((
+      "note: %s has %s, less than the %s of --fit; solved for the smaller size\n"):format(
       mesh.machine.name, size(memory), size(asked)))
   end
   return show[options.balance and "balance" or "fit"](open, memory, options,
@@ -297,8 +299,8 @@ local function meshes_of(options)
   return list
 end
 
--- The plan of a run with rates by what its steps took, where it ran here; for another machine what
--- it measured stands by itself.
+-- The plan of a run, with rates from the time of its steps if it ran on this machine. For another
+-- machine the measured times are shown next to the plan.
 local function by_run(p, settings, given, truth, facts)
   local calibrate = require "moonreel.plan.calibrate"
   local rows = truth:rows()
@@ -327,7 +329,7 @@ local function write_trace(path, p)
     steps[i] = { name = ("%s, batch %d"):format(require("moonreel.plan").bucket_name(b), b.batch),
       how = b.schedule }
   end
-  -- the longest once more, while a checkpoint is written
+  -- the longest micro-step again, while a checkpoint is written
   local slowest = p.slowest
   if not p.mesh.machine.cpu then
     local save = require("moonreel.plan.course").save(p)

@@ -25,15 +25,16 @@ function ranks.launch(words, count, options)
   return code
 end
 
--- options that stand before what each rank runs
+-- options in front of the command that each rank runs
 local OPTIONS = { ["-n"] = "count", ["--hostfile"] = "hostfile", ["--include"] = "include",
   ["--exclude"] = "exclude" }
 
---- Does a command line begin with an option of these?
+--- Does a command line begin with one of these options?
 ---@param word string|nil
 function ranks.is_option(word) return OPTIONS[word] ~= nil end
 
--- {count, hostfile, include, exclude} and the words behind them; nil and what is wrong
+-- Parses {count, hostfile, include, exclude} and the words after them; or returns nil and the
+-- error.
 local function parse(args)
   local o, i = {}, 1
   while OPTIONS[args[i]] do
@@ -52,7 +53,7 @@ local function parse(args)
   if not args[i] then
     return nil, ("%s %s: expected the command that each rank runs"):format(args[i - 2], args[i - 1])
   elseif not o.hostfile and (o.include or o.exclude) then
-    return nil, "--include and --exclude choose among the hosts of --hostfile"
+    return nil, "--include and --exclude need --hostfile, whose hosts they choose from"
   end
   return o, table.move(args, i, #args, 1, {})
 end
@@ -65,7 +66,7 @@ function ranks.run(args)
     return failure.report { exit = 2, message = words .. "; try: moonreel -n 2 FILE.lua" }
   end
   local given = o.hostfile and "--hostfile " .. o.hostfile or ("-n %d"):format(o.count)
-  -- each rank would start a world of its own, whose ranks know nothing of the others
+  -- otherwise each rank would start a world of its own, unknown to the others
   local by, rank, size = place.of_several()
   if by then
     return failure.report { exit = 2, message = ("%s: this process is already rank %d of %d, "

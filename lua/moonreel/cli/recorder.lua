@@ -19,7 +19,7 @@ function command.run(args)
     require("moonreel.recipe.fault").usage("recorder: expected a run, its fence, seconds, and a "
       .. "process with its start; ranks start it themselves")
   end
-  -- who reads what the run prints does not wait for this process
+  -- a reader of the run's output must not wait for this process
   local process = require "moonreel.core.process"
   process.drop(io.stdout)
   process.drop(io.stderr)

@@ -26,7 +26,7 @@ local command = {
     .. "before it could save).",
 }
 
--- an age for people, to days
+-- an age for people, in seconds to days
 local function age(seconds)
   if seconds < 86400 then
     return require("moonreel.trainer.progress").duration(seconds)
@@ -46,10 +46,10 @@ local COLUMNS <const> = { { key = "name" }, { key = "state" },
     return printer.short(row.notes > 1 and ("%s (%d notes)"):format(note, row.notes) or note)
   end } }
 
--- what only programs are given
+-- columns that are printed as JSON only
 local FOR_JSON <const> = { "total", "dir", "host", "launches", "notes", "wall" }
 
--- a column that has no value in any run is left out, for people
+-- the columns; for people those that have a value in some run
 local function columns_of(rows, json)
   local list = {}
   for _, column in ipairs(COLUMNS) do
@@ -65,7 +65,7 @@ local function columns_of(rows, json)
   return list
 end
 
--- the runs that all questions choose; one that cannot be read is reported and left out
+-- the runs that match all conditions; a run that cannot be read is reported and left out
 local function rows_of(runs, questions)
   local rows = {}
   for _, one in ipairs(runs) do
@@ -88,14 +88,14 @@ local function print_list(folder, runs, questions, opts)
   local rows = rows_of(runs, questions)
   if #rows == 0 and not opts.json then
     print(#runs == 0 and ("%s has no runs"):format(folder)
-      or ("none of the %d runs in %s has these values"):format(#runs, folder))
+      or ("no run of the %d in %s has these values"):format(#runs, folder))
   else
     printer.print(columns_of(rows, opts.json), rows, opts)
   end
   return 0
 end
 
--- ---- descent ----
+-- ---- lineage ----
 
 local function origin_text(how, source)
   if not source then
@@ -114,7 +114,7 @@ local function event_text(event)
     and (", %d step%s taken back"):format(event.back, event.back == 1 and "" or "s") or "")
 end
 
--- {text, children} of a run with what happened inside of it
+-- {text, children} of a run, with its events as children
 local function branch_of(node)
   local row = glance.of(node.run)
   local parts = { ("%s  %s"):format(row.name, row.state) }
@@ -151,7 +151,7 @@ local function print_branch(branch, lead, next_lead)
   end
 end
 
--- one row for each edge
+-- one row for each link between runs
 local function edges_of(nodes, rows)
   for _, node in ipairs(nodes) do
     for _, part in ipairs(node.parts) do
@@ -185,9 +185,9 @@ local function print_tree(runs, opts)
   return 0
 end
 
--- ---- next to each other ----
+-- ---- comparison ----
 
--- runs by their names, "a", "b", ... where two have the same
+-- the names of runs; "a", "b", ... where two names are equal
 local function names_of(dirs)
   local names, seen = {}, {}
   for i, dir in ipairs(dirs) do

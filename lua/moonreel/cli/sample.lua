@@ -2,8 +2,8 @@
 -- @module moonreel.cli.sample
 local base = require "moonreel.core.base"
 
--- further words of a list, as the reference's command line has them: behind the recipe, what is
--- neither an option nor a field
+-- A list may go on after an option, as on the reference's command line: words after the recipe that
+-- are neither options nor fields belong to the list.
 local function of_list(word, parsed)
   return #parsed.positional > 0 and not word:find("^%-") and not word:find("^%a[%w_%.:%-]*=")
 end
@@ -79,7 +79,7 @@ local function size(name, text)
   return math.tointeger(h), math.tointeger(w)
 end
 
--- the option that names a size, if one does
+-- the option that sets a size; nil if there is none
 local function named_size(overrides)
   for _, one in ipairs(overrides) do
     local field = one.key:gsub("^sampling%.", ""):gsub("-", "_")
@@ -89,7 +89,7 @@ local function named_size(overrides)
   end
 end
 
--- a preset as fields under those of the command line
+-- applies a preset as fields; the command line overrides them
 local function apply_preset(o, overrides)
   local preset = require("moonreel.sample.presets").of(o.preset, "sample")
   o.frames = o.frames or o.num_frames or preset.frames
@@ -97,7 +97,7 @@ local function apply_preset(o, overrides)
   table.move(preset.overrides, 1, #preset.overrides, 1, overrides)
 end
 
--- a list that is given twice as a field would keep the last of them alone
+-- a field that is given twice would keep only the last list, so it is refused
 local function check_lists(overrides)
   local seen = {}
   for _, one in ipairs(overrides) do
@@ -111,7 +111,7 @@ local function check_lists(overrides)
   end
 end
 
--- options of the command line as render takes them
+-- options of the command line in the form that render takes
 local function render_options(o)
   local r = {references = o.reference_path, strategies = o.mask_strategy}
   if o.seed then
@@ -136,7 +136,7 @@ local function render_options(o)
   return r
 end
 
--- what to open: a recipe stands for its newest run or its weights
+-- what to open; a recipe stands for its newest run, or for its weights
 local function prepare(spec, overrides, options)
   spec = require("moonreel.runs.find").named(spec) or spec
   local is_recipe = spec:find("%.lua$")
@@ -166,14 +166,14 @@ local function prepare(spec, overrides, options)
     end
     settings = require("moonreel.settings").bake(spec, overrides, {stage = stage})
   end
-  -- the run's own models; what and how to render is the recipe's, with the fields of the command
-  -- line
+  -- The models are those of the run. What to render, and how, is set by the recipe and by the
+  -- fields of the command line.
   options.defaults = settings
   return require("moonreel.sample").prepare(found.fallback and found.run or found.candidates[1],
     options)
 end
 
--- what the reference's script has and this program does not, each with its reason
+-- refuses options of the reference's script that this program does not have, each with the reason
 local function refuse(o)
   if o.llm_refine or o.prompt_generator then
     usage("--%s: prompts are refined by a service that this program does not ask; try: "
@@ -184,10 +184,10 @@ local function refuse(o)
   end
 end
 
-local LONG_S = 10  -- of all steps, from which on something is said before the first
+local LONG_S = 10  -- if all steps take longer, their number is printed before the first
 
--- Before the first step, how long those will take that are not soon over; then a line that is
--- written again: how far, and how long still.
+-- Returns a function that shows progress. Before the first step it prints how long the steps will
+-- take, if they take long. Then it redraws one line: the current step and the time that remains.
 local function show_progress()
   local started, write = base.now_s(), require("moonreel.cli.longwork").line()
   return function(done, total, expected_s)
@@ -202,7 +202,7 @@ local function show_progress()
   end
 end
 
--- a line of frames per file; gives the path
+-- writes a line of frames for each file; returns the path
 local function write_sheet(path, clips)
   local rows = {}
   for i, clip in ipairs(clips) do
@@ -213,12 +213,12 @@ local function write_sheet(path, clips)
   return path
 end
 
--- of ranks that render together the first one has files; the others know what they would be
+-- of ranks that render together the first writes files; the others only know the names
 local function nowhere(item)
   return { write = function() end, finish = function() return item end }
 end
 
--- frames of a request go to files that are named by it
+-- writes the frames of a request to the files that are named for it
 local function into_files(r, folder, names)
   if not folder then
     r.sink = nowhere
@@ -233,7 +233,7 @@ local function into_files(r, folder, names)
   return r
 end
 
--- the pipeline of pictures that clips go on from, in a folder next to them
+-- the pipeline that makes pictures, from which clips continue, in a folder next to the clips
 local function pictures_of(asked)
   local blame = require "moonreel.settings.blame"
   local first_frame, names = require "moonreel.sample.first_frame", asked.names
@@ -252,7 +252,7 @@ local function pictures_of(asked)
   end }
 end
 
--- what is asked for: settings that would be opened, options of a rendering, names of its files
+-- the request: settings to open, options of a rendering, names of its files
 local function ask(parsed, team)
   local o = parsed.options
   local how = { threads = o.threads and number("threads", o.threads, true, 1), team = team }
@@ -291,7 +291,7 @@ local function ask(parsed, team)
       or nil }
 end
 
--- clips of all that is asked for, in files; nil and the exit code where a signal ends it
+-- Renders all requested clips into files. After a signal it returns nil and the exit code.
 local function render(asked)
   local list = { asked.first_frame and pictures_of(asked) or nil }
   list[#list + 1] = { open = function() return asked.prepared:open() end, ask = function(pictures)
@@ -301,10 +301,10 @@ local function render(asked)
   end }
   return require("moonreel.cli.longwork").run(function()
     return require("moonreel.sample.chain").render(list)
-  end, "steps", "videos that were finished stay", true)
+  end, "steps", "finished videos are kept", true)
 end
 
--- say what was written
+-- prints what was written
 local function report(asked, clips, o)
   local rows, request, folder = {}, asked.request, asked.folder
   if clips[1].height ~= request.height or clips[1].width ~= request.width then

@@ -5,7 +5,7 @@ local failure = require "moonreel.cli.failure"
 
 local script = {}
 
--- what the program returns is its exit code: nothing and true are 0, false is 1
+-- the result of the program is its exit code: nothing and true are 0, false is 1
 local function exit_code(value)
   if math.type(value) == "integer" then
     return value & 255
@@ -13,9 +13,9 @@ local function exit_code(value)
   return value == false and 1 or 0
 end
 
---- Load a script of the user, or of datasets/, which ships inside the program.
+--- Loads a script of the user, or one of datasets/, which is part of the program.
 ---@param path string
----@param names table|nil  what its global names mean; nil: as everywhere
+---@values of its global names; nil: those of the prompt
 ---@return function|nil
 ---@return string|nil why
 function script.load(path, names)
@@ -27,7 +27,7 @@ function script.load(path, names)
   return loadfile(path, "t", names or _G)
 end
 
--- text of a value: tables and what is open as at the prompt
+-- the text of a value; tables and opened objects print as at the prompt
 local function shown(value)
   if type(value) ~= "table" and type(value) ~= "userdata" then
     return tostring(value)
@@ -45,7 +45,7 @@ function script.run(args)
     return failure.report { code = "MR_E_USAGE", exit = 2, message = "-e: expected Lua code, got "
       .. "nothing; try: moonreel -e 'print(1 + 1)'" }
   end
-  -- arg as the stand-alone interpreter has it: the program at 0, its arguments from 1
+  -- sets arg as the stand-alone interpreter does: the program at 0, its arguments from 1
   local global_arg = { [0] = is_text and "-e" or args[1], [-1] = args[0] }
   for i = count + 1, #args do
     global_arg[i - count] = args[i]

@@ -22,12 +22,13 @@ local show = {
     { "lua", "stage" }, { "json", "stage" } },
 }
 
-local BEFORE = 20  -- characters of a long value that are shown before a difference
+local BEFORE = 20  -- shown characters of a long value in front of a difference
 
 local columns = { { key = "field" }, { key = "value", format = printer.short },
   { key = "set_by", title = "set by" } }
 
--- does a line go on where another one stands: the next number of the same list, written alike?
+-- Does a line continue the span before it? It must be the next number of the same list, in the same
+-- notation.
 local function goes_on(span, line)
   local keys, n = line.keys, #line.keys
   local step = math.type(keys[n]) == "integer" and math.type(span.to) == "integer"
@@ -44,15 +45,16 @@ local function goes_on(span, line)
   return true
 end
 
--- What people read: {keys, value, at, name}, one for a span of equal entries. `which` is "set" for
--- what a recipe, an argument or the environment has set, "default" for the rest, or "all".
+-- The lines that people read: {keys, value, at, name}, one for a span of equal entries. `which` is
+-- "set" for what a recipe, an argument or the environment has set, "default" for the rest, or
+-- "all".
 local function lines_of(settings, which)
   local kinds = require "moonreel.recipe.kinds"
   local spans = {}
   for _, leaf in ipairs(settings:leaves()) do
     local link = leaf.chain[#leaf.chain]
     local set = link ~= nil and link.set == true
-    -- the shipped table of resolutions is long and known by its name
+    -- the shipped table of resolutions is long, and its name is enough
     if set and which ~= "default"
         or not set and which ~= "set" and leaf.row.path ~= "resolutions" then
       local line = { keys = leaf.keys, value = kinds.show(leaf.raw),
@@ -88,7 +90,7 @@ local function rows_of(settings, which)
   return rows
 end
 
--- Prints what is set first, because that is what makes a recipe itself, then the defaults.
+-- Prints the values that are set, because they make a recipe what it is, then the defaults.
 local function print_table(settings, changed)
   printer.print(columns, rows_of(settings, "set"))
   if not changed then
@@ -122,7 +124,7 @@ local function print_tree(settings, changed)
   return 0
 end
 
--- Prints what is set, under the names of a reference system.
+-- Prints the values that are set, under the names of a reference system.
 local function print_as(settings, system, options)
   local kinds = require "moonreel.recipe.kinds"
   local reference = require "moonreel.settings.reference_names"
@@ -151,7 +153,7 @@ local function print_as(settings, system, options)
   return 0
 end
 
--- Cuts two values for people, so that it is seen where they differ.
+-- Cuts two long values so that the difference is visible.
 local function cut(row)
   local now, was = row.now, row.was
   if now and was and printer.short(now) == printer.short(was) then
@@ -159,7 +161,7 @@ local function cut(row)
     while now:byte(at) == was:byte(at) do
       at = at + 1
     end
-    -- whole characters, and some before them
+    -- cut at whole characters, and keep some of them in front
     local from = utf8.offset(now, 0, at)
     from = utf8.offset(now, -BEFORE, from)
     now, was = "..." .. now:sub(from), "..." .. was:sub(from)

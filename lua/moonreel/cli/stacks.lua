@@ -14,7 +14,7 @@ local command = {
     .. "of the phase. Exit 6 if a host did not answer.",
 }
 
--- groups for JSON, whose empty lists are lists
+-- groups for JSON, with empty lists as lists
 local function plain(groups)
   local json = require "moonreel.core.json"
   local out = json.array()

@@ -4,18 +4,18 @@ local base = require "moonreel.core.base"
 
 local target = {}
 
--- where a run has its settings
+-- the settings file of a run
 local function settings_path(name) return name .. "/settings.json" end
 
---- What RECIPE|RUN could be meant for, as settings.bake takes it.
+--- What RECIPE|RUN can stand for, in the form that settings.bake takes.
 ---@param name string
 ---@return table
 function target.may_be(name) return { what = "recipe or run", path = settings_path(name) } end
 
---- Settings of a recipe with what the command line sets, or of a run as it was launched.
----@param parsed table  of words.parse
+--- Settings of a recipe with the values of the command line, or of a run as it was launched.
+---@param parsed table  from words.parse
 ---@param name string   RECIPE or RUN
----@param stage? string of a recipe that has stages
+---@param stage? string  of a recipe that has stages
 ---@return table settings
 ---@return string|nil run  its directory
 function target.settings(parsed, name, stage)
@@ -37,10 +37,11 @@ function target.settings(parsed, name, stage)
   return baked
 end
 
---- The one run that a command is about, as hosts are asked for it: its directory, or its launch.
----@param parsed table   of words.parse
----@param command table  its row
----@return table       {dir}, or {launch: the number of a process} of one that has no directory
+--- The run that a command is about, in the form in which hosts are asked for it: its directory or
+-- its launch.
+---@from words.parse
+---@the command: name, usage
+---@return table  {dir}, or {launch: the number of a process} if the run has no directory
 function target.run(parsed, command)
   local name = parsed.positional[1]
   if #parsed.positional ~= 1 then
@@ -55,12 +56,12 @@ function target.run(parsed, command)
   if dir and base.exists(dir .. "/lock") then
     return { dir = dir }
   end
-  base.raise("MR_E_USAGE", ("%s: %s is no run in outputs/ and no launch of this host; "
+  base.raise("MR_E_USAGE", ("%s: %s is neither a run in outputs/ nor a launch of this host; "
     .. "try: the folder of a run, or moonreel %s, which lists what runs here"):format(command.name,
     name, command.name))
 end
 
---- Print what runs on this host, for a command that is about one of them.
+--- Prints what runs on this host, for commands that are about one of these runs.
 ---@param opts table  json
 ---@return integer exit code
 function target.list(opts)
@@ -75,11 +76,11 @@ function target.list(opts)
   return 0
 end
 
---- The hosts of a run to be asked: those of --hostfile, else those that it was started with, else
--- this one.
----@param opts table  of survey.options
----@param run table   of target.run
----@return table      as survey.open takes it
+--- The hosts to ask about a run: those of --hostfile, else those that the run was started with,
+-- else this one.
+---@from survey.options
+---@from target.run
+---@for survey.open
 function target.hosts(opts, run)
   local settings = run.dir and base.exists(settings_path(run.dir))
     and require("moonreel.settings").load(settings_path(run.dir))
@@ -87,20 +88,22 @@ function target.hosts(opts, run)
     { __index = opts })
 end
 
---- The sources of settings, or the index of --data as the only one, opened.
+--- Opens the sources of settings, or the index of --data as the only one.
 ---@param settings table
 ---@param given? string  --data
----@return table[] list  of moonreel.settings.sources, each with its index; closes them all
+---@the sources of moonreel.settings.sources, each with its index; closing the list closes them
 function target.sources(settings, given)
   local list = given and { { name = "", path = given } }
     or require("moonreel.settings.sources").of(settings)
   if #list == 0 then
-    base.raise("MR_E_USAGE", "dataset.data_path is none; try: --data NAME.mrx")
+    base.raise("MR_E_USAGE", "dataset.data_path is not set, so there is no index to read; try: "
+      .. "--data NAME.mrx")
   end
   for _, source in ipairs(list) do
     local path, input = require("moonreel.trainer.samples").index_of(source.path)
     if input then
-      base.raise("MR_E_DATA", ("no index %s; try: moonreel data ingest %s -o %s"):format(path,
+      base.raise("MR_E_DATA", ("there is no index %s; try: moonreel data ingest %s -o %s"):format(
+        path,
         source.path, path))
     end
     source.index = require("moonreel.data").open(path)
@@ -113,12 +116,12 @@ function target.sources(settings, given)
   end })
 end
 
---- What a run, or a stage of it, has trained on, from its journal, its settings and its index.
----@param part table     of moonreel.runs.find.parts
+--- What a run, or a stage of it, was trained on, from its journal, its settings and its index.
+---@a part from moonreel.runs.find.parts
 ---@param given? string  --data
----@return table trained {record: of moonreel.runs.audit.read, settings, list: its sources, order:
----   at its beginning}; closes list and order; raises MR_E_DATA where the index holds other samples
----   than a launch of the run says that it trained on
+---@return table trained {record: from moonreel.runs.audit.read, settings, list: its sources, order:
+---   at its beginning}; closing it closes list and order; raises MR_E_DATA if the index holds other
+---   samples than those that a launch was trained on
 function target.trained(part, given)
   local settings = require("moonreel.settings").load(settings_path(part.dir))
   local record = require("moonreel.runs.audit").read(part.dir)
@@ -138,7 +141,8 @@ function target.trained(part, given)
     if launch.dataset and launch.dataset ~= here then
       getmetatable(trained).__close(trained)
       base.raise("MR_E_DATA", ("%s: launch %d trained on other samples (fingerprint %s) than the "
-        .. "index holds (%s); try: --data NAME.mrx, the index of that time"):format(part.dir, i,
+        .. "index holds (%s); try: --data NAME.mrx, the index with which it was trained"):format(
+        part.dir, i,
         tostring(launch.dataset), here))
     end
   end
@@ -147,10 +151,10 @@ function target.trained(part, given)
   return trained
 end
 
---- One of several sources: the one of a name, or the only one that has a row.
+--- One of several sources: the one with this name, or the only one that has this row.
 ---@param list table[]
 ---@param name? string  --source
----@param id? string    of a row, as target.row takes it
+---@param id? string    a row, as target.row takes it
 ---@return table source
 ---@return table|nil row
 function target.source(list, name, id)
@@ -177,7 +181,7 @@ function target.source(list, name, id)
     table.concat(names, ", or ")))
 end
 
---- A row by its number, from 1, its key, or its path.
+--- A row by its number, counted from 1, by its key, or by its path.
 ---@param index moonreel.Index
 ---@param name string
 ---@return table row
@@ -199,7 +203,7 @@ function target.row(index, name)
       end
     end
   end
-  base.raise("MR_E_USAGE", ("%s: no sample '%s'; expected a row from 1 to %d, a key of 32 "
+  base.raise("MR_E_USAGE", ("%s: there is no sample '%s'; expected a row from 1 to %d, a key of 32 "
     .. "hexadecimal digits, or a path"):format(index.meta.path, name, #index))
 end
 

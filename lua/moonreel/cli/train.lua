@@ -30,8 +30,8 @@ local train = {
     .. "reader of its output ends.",
 }
 
--- The recipe's variables must stand before the libraries that read them are loaded, so the program
--- starts over with them, once.
+-- Libraries read env of the recipe when they are loaded. So the program starts over once, with
+-- these variables set.
 local function enter_environment(list, args)
   local process = require "moonreel.core.process"
   local wanted, missing = {}, {}
@@ -55,7 +55,7 @@ local function enter_environment(list, args)
   end
 end
 
--- Prints the notes of baking, each once even when several stages have it.
+-- Prints the notes of baking, each once even if several stages have it.
 local function tell_notes(list)
   local reported = {}
   for _, one in ipairs(list) do
@@ -68,8 +68,8 @@ local function tell_notes(list)
   end
 end
 
--- The words that go on with a run: from its newest checkpoint, whatever it began from; those that
--- began it where it has none.
+-- The command that continues a run from its newest checkpoint; for a run without one, the command
+-- that began it.
 local function go_on(words, settings, dir)
   local run, ckpt = require "moonreel.run", require "moonreel.ckpt"
   local outer = dir and run.outer(dir) or dir
@@ -85,12 +85,12 @@ local function go_on(words, settings, dir)
   return again
 end
 
--- The command that goes on with a run without some hosts, to copy and paste.
+-- The command that continues a run without some hosts, to copy and paste.
 local function without(words, settings, excluded, hosts, dir)
   local again, out = go_on(words, settings, dir), { "moonreel" }
   local skip = false
   for _, word in ipairs(again) do
-    -- what was left out before is said again
+    -- hosts that were excluded before are listed again with the new ones
     skip = skip and "value" or word == "--exclude"
     if not skip and not word:match("^%-%-exclude=") then
       out[#out + 1] = word:match("^[%w_./:=,@%%+-]+$") and word
@@ -102,12 +102,12 @@ local function without(words, settings, excluded, hosts, dir)
   return table.concat(out, " ")
 end
 
--- The ranks of a run that this process starts on its host, where the recipe wants several and
--- no launcher (mpirun, srun, torchrun) has started them: each is this command again. `hash` is that
--- of the settings by these words alone, whatever a checkpoint adds to them.
+-- Starts the ranks of a run on this host, if the recipe wants several and no launcher (mpirun,
+-- srun, torchrun) has started them. Each rank runs this command again. `hash` is that of the
+-- settings by the command line alone; a checkpoint may add values later.
 local function launch_ranks(settings, hash, args, options)
   local place = require("moonreel.comm.place").find()
-  -- a job of one task (mpirun -n 1, sbatch) is where several may be started
+  -- a job of one task (mpirun -n 1, sbatch) may start several ranks
   local started = place.size > 1 or place.by == "moonreel -n"
   if started or not (settings.nproc_per_node > 1 or settings.hostfile) then
     return nil
@@ -130,8 +130,8 @@ local function launch_ranks(settings, hash, args, options)
   return require("moonreel.cli.ranks").launch(words, settings.nproc_per_node, o)
 end
 
--- A launcher of several hosts says what the recipe is there: files that differ on one of them are
--- found before anything runs.
+-- A launcher of several hosts sends the hash of its recipe. A file that differs on one host is
+-- found before training begins.
 local function expect_same_recipe(hash)
   local wanted = os.getenv "MOONREEL_SETTINGS"
   if wanted and wanted ~= hash then
@@ -141,8 +141,8 @@ local function expect_same_recipe(hash)
   end
 end
 
--- The words that the directory of a run stands for: its own recipe, and going on from it unless
--- they say from where; as they are for anything else.
+-- Replaces the directory of a run by its own recipe, and continues the run unless the words say
+-- otherwise. Other words stay unchanged.
 local function of_run(args)
   local parsed = require("moonreel.settings.words").parse(args, train)
   local name = parsed.positional[1] or ""
@@ -166,7 +166,8 @@ local function of_run(args)
   return words, require("moonreel.settings.words").parse(words, train)
 end
 
--- what writes the steps that --dump-steps asks for: of the stage of a name, nil: of the whole run
+-- the watch that writes the steps of --dump-steps: for the named stage, or with nil for the whole
+-- run
 local function watch_of(asked, team)
   if not asked then
     return nil

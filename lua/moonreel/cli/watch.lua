@@ -70,24 +70,25 @@ local function size(text)
   return math.tointeger(tonumber(h)), math.tointeger(tonumber(w))
 end
 
--- what the reference's server has and this program does by other means
+-- refuses options of the reference's server, and names what does the same here
 local function refuse(o)
   if o.expnums then
     usage("--expnums %s: expected a run; try: moonreel watch %s", o.expnums,
       o.expnums:match "^[%w._-]+$" and o.expnums or "RUN")
   elseif o.save_to == "new" then
-    usage("--save-to new: no W&B run is made for renderings: they are those of the run itself, by "
+    usage("--save-to new: renderings get no W&B run of their own, they belong to the run, by "
       .. "its journal; try: without it, then moonreel log RUN --export wandb")
   elseif o.raw and o.ema then
     usage("--raw and --ema exclude each other")
   elseif o.loss_only and not o.eval_loss then
     usage("--loss-only: expected --eval-loss with it")
   elseif o.preset and (o.size or o.frames) then
-    usage("--preset names lengths and sizes; expected it or --%s", o.size and "size" or "frames")
+    usage("--preset names lengths and sizes; expected either it or --%s", o.size and "size"
+      or "frames")
   end
 end
 
--- the sets that are asked for
+-- the requested sets of renderings
 local function sets_of(o)
   local asked = { loss = o.eval_loss, loss_only = o.loss_only, prompts = o.prompt, steps = o.steps,
     batch_size = o.batch_size }
@@ -111,7 +112,7 @@ local function sets_of(o)
   return require("moonreel.watch.sets").of(asked)
 end
 
--- what happened to a set, as a line
+-- prints a line for each event of a set
 local function teller(o)
   local json, output = require "moonreel.core.json", require "moonreel.text.output"
   return function(event)
@@ -124,7 +125,7 @@ local function teller(o)
     else
       local numbers = {}
       for name, value in pairs(event.scalars or {}) do
-        -- those of single times are in the files
+        -- losses at single times are in the files only
         if not name:find "^eval_loss/.*/t" then
           numbers[#numbers + 1] = ("  %s %.4g"):format(name, value)
         end
@@ -139,7 +140,7 @@ end
 
 local function note(line) io.stderr:write("note: ", line, "\n") end
 
--- where the run lies, and what brings its checkpoints there
+-- the folder of the run, and what copies checkpoints into it
 local function run_of(parsed)
   local o, word = parsed.options, parsed.positional[1]
   if o.pull then
@@ -175,7 +176,7 @@ function command.run(args)
     end,
     note = note })
   local counts, code = require("moonreel.cli.longwork").run(function() return watching:run() end,
-    "sets", "what was rendered stays; the same command goes on", true)
+    "sets", "what was rendered is kept; the same command continues", true)
   if place.close then
     place.close()
   end
@@ -183,7 +184,7 @@ function command.run(args)
     return code
   end
   if #counts.left > 0 then
-    io.stderr:write(("moonreel: watch: %s: checkpoints that are not whole: %s; try: moonreel ckpt "
+    io.stderr:write(("moonreel: watch: %s: incomplete checkpoints: %s; try: moonreel ckpt "
       .. "verify\n"):format(place.dir, table.concat(counts.left, ", ")))
   end
   return #counts.left > 0 and 8 or counts.failed > 0 and 1 or 0

@@ -10,18 +10,18 @@ local why = {
     { "--json", "the chain as JSON" } },
 }
 
--- The settings that a key is asked of (the recipe's, or those of one stage), and the key there.
+-- The settings that have the key (the recipe's, or those of one stage), and the key in them.
 local function settings_for(recipe, key, parsed)
   local fault = require "moonreel.recipe.fault"
   local name, below = require("moonreel.settings.stages").split(key)
   local stage = parsed.options.stage
   if name and stage and stage ~= name then
-    fault.usage("why: %s is not of stage %s; try: leave --stage out", key, stage)
+    fault.usage("why: %s is not a key of stage %s; try: leave --stage out", key, stage)
   end
   stage = stage or name
   local settings = require("moonreel.settings").bake(recipe, parsed.overrides, { stage = stage })
   if settings.stages and key ~= "stages" then
-    io.stderr:write(("note: this is what the recipe says for all of its stages; try: moonreel why "
+    io.stderr:write(("note: this value is the recipe's, for all of its stages; try: moonreel why "
       .. "%s stages.%s.%s\n"):format(recipe, settings.stages[1].name, key))
   end
   return settings, below or key
@@ -30,7 +30,7 @@ end
 function why.run(args)
   local parsed = require("moonreel.settings.words").parse(args, why)
   if #parsed.positional ~= 2 then
-    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d of them; "
+    require("moonreel.recipe.fault").usage("why: expected a recipe and a key, got %d words; "
       .. "try: moonreel why RECIPE lr", #parsed.positional)
   end
   local settings, key = settings_for(parsed.positional[1], parsed.positional[2], parsed)

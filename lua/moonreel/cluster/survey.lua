@@ -34,7 +34,8 @@ function survey.open(opts, own)
   if opts.hostfile then
     self.cluster = remote.open(hosts.filter(hosts.read(opts.hostfile), opts.include, opts.exclude))
   elseif opts.include or opts.exclude then
-    base.raise("MR_E_USAGE", "--include and --exclude choose among the hosts of --hostfile")
+    base.raise("MR_E_USAGE", "--include and --exclude need --hostfile, whose hosts they choose "
+      .. "from")
   end
   return self
 end

@@ -53,10 +53,11 @@ describe("moonreel", function()
       ["plan outputs/none"] = "no recipe or run 'outputs/none'; tried: "
         .. "outputs/none/settings.json, outputs/none.lua, ",
       ["order outputs/none"] = "no recipe or run 'outputs/none'; tried: outputs/none/settings.json",
-      ["order ./none"] = "no file ./none.lua or ./none/settings.json, for a recipe or run; ",
+      ["order ./none"] = "there is no file ./none.lua or ./none/settings.json, for a recipe or "
+        .. "run; ",
       ["sample outputs/none --prompt x"] = "no recipe, run or checkpoint 'outputs/none'; tried: "
         .. "outputs/none, outputs/none.lua, ",
-      ["sample ./none --prompt x"] = "no file ./none.lua or ./none, for a recipe, run or "
+      ["sample ./none --prompt x"] = "there is no file ./none.lua or ./none, for a recipe, run or "
         .. "checkpoint; " } do
       local out, err, code = moonreel(words)
       assert.same({ "", 3 }, { out, code }, words)

@@ -87,7 +87,8 @@ describe("a run that was killed and goes on", function()
   it("is proven to repeat and skip nothing, until a line is changed", function()
     local out = audit "a"
     assert.matches("24 steps, %d+ samples of 1 epoch: each step has the samples that the order "
-      .. "gives, none is repeated or skipped\n  3 steps were taken back and do not count\n$", out)
+      .. "gives, none is repeated or skipped\n  3 steps were discarded by a rollback or a "
+      .. "restart and do not count\n$", out)
     local path = dir_of("a") .. "/journal.jsonl"
     local text = base.read_file(path)
     local first = text:match('"keys":"(%x+)"')
@@ -165,8 +166,8 @@ describe("runs of other kinds", function()
       ["27"] = 50, ["28"] = 50, ["29"] = 50 } }, words))
     local out = audit "spiked"
     assert.matches("40 steps, 160 samples of 1 epoch: each step", out)
-    assert.matches("\n  rollbacks left out %d+ samples, as the recipe says\n  %d+ steps were taken "
-      .. "back", out)
+    assert.matches("\n  rollbacks left out %d+ samples, as the recipe says\n  %d+ steps were "
+      .. "discarded", out)
     assert.matches("step 29: back to step 20, the batches of 9 steps are left out: gradient norm",
       (run("log " .. dir_of "spiked")))
     assert.matches("rollback from step 29 to 20: gradient norm", (run("runs --tree " .. outputs)))
@@ -314,7 +315,7 @@ describe("moonreel runs", function()
       ["'lr<0.3' 'loss<4'"] = "003-x", ["'lr>=0.25'"] = "001-x 002-x", ["state=running"] = "" } do
       assert.equal(want, names(words), words)
     end
-    assert.equal("none of the 3 runs in " .. small .. " has these values\n", (run("runs lr=7 "
+    assert.equal("no run of the 3 in " .. small .. " has these values\n", (run("runs lr=7 "
       .. small)))
     assert.matches("not%-a%-run has no runs", (run("runs " .. small .. "/not-a-run")))
   end)

@@ -87,7 +87,7 @@ describe("train", function()
     output, errors, code = launch("--load latest steps=2")
     assert.equal(0, code, errors)
     assert.matches("note: the run that is continued was started with data_path=%S+ lr=0%.25, which "
-      .. "counts again below what is given now\n", errors)
+      .. "apply again; arguments given now win\n", errors)
     assert.matches("done: step 2,", output)
     output = launch("--load latest steps=3 lr=0.5")
     assert.matches("optim%.lr: 0%.25 when the checkpoint was made, 0%.5 now by lr=0%.5", output)

@@ -115,7 +115,7 @@ describe("moonreel watch", function()
     assert.equal(8, code)
     assert.equal(4, select(2, out:gsub("step %d+  recipe  ", "")))
     assert.matches("note: step 12 is not complete yet: ", err)
-    assert.matches("checkpoints that are not whole: 12; try: moonreel ckpt verify", err)
+    assert.matches("incomplete checkpoints: 12; try: moonreel ckpt verify", err)
     out, err, code = watch "a --last-step 24 --frames 100000 --size 8192x8192"
     assert.equal(1, code, out .. err)
     assert.matches("^step 30  100000x8192x8192  failed: .*take about", out)
@@ -127,7 +127,7 @@ describe("moonreel watch", function()
       ["--expnums 3"] = "expected a run; try: moonreel watch 3",
       ["a --save-to new"] = "try: without it, then moonreel log RUN --export wandb",
       ["a --raw --ema"] = "exclude each other", ["a --size 3"] = "expected HxW",
-      ["a --preset low4s --size 8x8"] = "expected it or --size",
+      ["a --preset low4s --size 8x8"] = "expected either it or --size",
       ["a --metric none.lua"] = "none.lua",
       ["a --once --prompt 'a {b}'"] = "prompt 'a {b}': its {...} is no JSON object",
       ["a --once --prompt \xFF"] = "prompt '\\xff' is not UTF-8" } do

@@ -74,7 +74,7 @@ describe("ranks of several hosts", function()
     for words, part in pairs {
       [file] = "hosts: expected the command that each rank runs",
       ["--hostfile"] = "--hostfile: expected a value and the command that each rank runs",
-      ["-n 2 --include one " .. script] = "--include and --exclude choose among the hosts of",
+      ["-n 2 --include one " .. script] = "--include and --exclude need --hostfile",
       ["-n 2 -n 2 " .. script] = "-n is given twice",
       [file .. "-n x " .. script] = "-n x: expected a whole number of ranks" } do
       output, exit = run(words)

@@ -41,7 +41,7 @@ describe("commands about hosts", function()
     end
     local _, code, err = ask "nodes --include a"
     assert.equal(2, code)
-    assert.matches("choose among the hosts of %-%-hostfile", err)
+    assert.matches("and %-%-exclude need %-%-hostfile", err)
   end)
 
   it("do not read the answers of another build", function()

@@ -130,8 +130,8 @@ describe("moonreel stop", function()
     for _, name in ipairs { "nowhere", "987654321" } do
       _, err, code = folder.moonreel("stop " .. name)
       assert.equal(2, code)
-      assert.matches(name .. " is no run in outputs/ and no launch of this host; .* which lists "
-        .. "what runs here", err)
+      assert.matches(name .. " is neither a run in outputs/ nor a launch of this host; .* which "
+        .. "lists what runs here", err)
     end
   end)
 

@@ -367,7 +367,8 @@ describe("moonreel plan", function()
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" plan tiny/demo --gpus H100 --fit 80GiB '
       .. '2>&1', process.program() }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
-    assert.matches("note: H100 has 85.5 GB, not the 85.9 GB of %-%-fit: solved for what it has\n",
+    assert.matches("note: H100 has 85.5 GB, less than the 85.9 GB of %-%-fit; solved for the "
+      .. "smaller size\n",
       done.output)
     assert.matches("the largest batches in 85.5 GB on 1 H100;", done.output)
     for _, how in ipairs { "--json", "--balance" } do

@@ -331,7 +331,7 @@ describe("sample", function()
       "--condition-frame-length", "2", "--num-frames", "6", "--steps", "1", "--save-dir",
       out .. "/stopped"})
     assert.equal(130, done.exit, done.output)
-    assert.matches("stopped by a signal; videos that were finished stay\n$", done.output)
+    assert.matches("stopped by a signal; finished videos are kept\n$", done.output)
     assert.is_false(base.exists(out .. "/stopped"))
   end)
 

@@ -17,8 +17,8 @@ end
 
 -- ---- what was found so far ----
 
--- Verdicts of a bisect that was interrupted, by the hashes of checkpoints. They are of the same
--- words only, and go when a bisect ends.
+-- Opens the verdicts of a bisect that was interrupted, by the hashes of checkpoints. They apply to
+-- the same command only. A bisect that ends removes them.
 local function open_record(dir, words, again)
   local path = dir .. "/bisect.json"
   local good, was = pcall(function() return json.decode(base.read_file(path), path) end)
@@ -41,8 +41,8 @@ end
 
 -- ---- one checkpoint ----
 
--- what a shell runs: its output goes where that of this program goes, behind --json to standard
--- error
+-- The line for the shell. The command writes where this program writes; with --json it writes to
+-- standard error.
 local function line_of(words, path, opts)
   local list = { ("MOONREEL_CKPT=%s exec"):format(quoted(path)) }
   for i, word in ipairs(words) do
@@ -52,7 +52,7 @@ local function line_of(words, path, opts)
   return table.concat(list, " ") .. (opts.json and " >&2" or "")
 end
 
--- the exit code of the command; what ends it otherwise ends the search
+-- Returns the exit code of the command. Any other end of the command ends the search.
 local function run(words, one, opts)
   io.stdout:flush()
   local _, how, code = os.execute(line_of(words, one.path, opts))
@@ -66,7 +66,8 @@ local function run(words, one, opts)
   return code
 end
 
--- why a checkpoint that fails is no proof; nil: its bytes are those that were written
+-- why a failure of this checkpoint proves nothing: it is damaged; nil: its bytes are those that
+-- were written
 local function damage_of(one)
   local good, problem = pcall(function()
     local c <close> = require("moonreel.ckpt").open(one.path)
@@ -77,9 +78,9 @@ end
 
 local function verdict_of(exit) return exit == 0 and "good" or exit == ASIDE and "skip" or "bad" end
 
--- ---- what is said ----
+-- ---- what is printed ----
 
--- the last words of a search
+-- the text that ends a search
 local function conclusion(r)
   if r.outcome == "found" then
     return ("the first bad one: %s, %s\nthe last good one:  %s, %s"):format(name_of(r.bad),

@@ -21,7 +21,7 @@ return function(opts, spec, path)
         and averages .. name or name }
     end
   end
-  -- names do not tell everything of a model
+  -- the names of tensors do not say everything about a model
   local said = start.said(c)
   local fields = next(said) and { [start.METADATA] = json.encode(said) } or nil
   local done, code = require("moonreel.cli.longwork").run(function()

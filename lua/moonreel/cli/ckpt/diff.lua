@@ -3,7 +3,7 @@
 local json = require "moonreel.core.json"
 local clean = require "moonreel.text.clean"
 
--- what a resume depends on; run id, launch and times do not count
+-- a resume depends on these; run id, launch and times do not count
 local compared_facts = { "step", "seed", "sampler", "dataset_fingerprint" }
 
 -- sampler states are long; --json shows them whole

@@ -5,7 +5,7 @@ local json = require "moonreel.core.json"
 local clean = require "moonreel.text.clean"
 local listing = require "moonreel.text.listing"
 
--- the manifest without its long parts
+-- the manifest without its long lists
 local function facts(c)
   local out = {}
   for key, value in pairs(c.manifest or {}) do
@@ -58,7 +58,7 @@ return function(opts, spec, pattern)
   end
   local tensors = c:ls(pattern)
   if pattern and #tensors == 0 then
-    -- a tensor that is there and cannot be read raises with the reason
+    -- a tensor that exists and cannot be read raises an error with the reason
     require("moonreel.ckpt.entry")(c, pattern)
     base.raise("MR_E_USAGE",
       ("%s: no tensor matches '%s'; try: moonreel ckpt inspect %s"):format(c.path, pattern, spec))

@@ -11,7 +11,8 @@ return function(opts, spec)
   local ckpt = require "moonreel.ckpt"
   local run = ckpt.resolve(spec, opts.outputs).run
   if not run then
-    base.raise("MR_E_USAGE", ("ckpt prune: %s is no run"):format(spec))
+    base.raise("MR_E_USAGE", ("ckpt prune: %s is not a run; try: the folder of a run, as "
+      .. "moonreel runs lists them"):format(spec))
   end
   local removed, kept, bytes = json.array(), json.array(), 0
   -- no other process may write to the run meanwhile
@@ -20,7 +21,7 @@ return function(opts, spec)
     local stays = i <= opts.keep or (opts.every and step % opts.every == 0)
     local dir = ckpt.dir(run, step)
     if stays and i == 1 then
-      -- nothing is removed for the sake of one that is damaged
+      -- a damaged newest checkpoint raises here, before any older one is removed
       local newest <close> = ckpt.open(dir)
       newest:verify()
     elseif not stays then

@@ -6,7 +6,7 @@ local size = require("moonreel.text.listing").size
 
 local MOST_PARTS = 1 << 20
 
--- the share of --part, as two numbers
+-- parses --part into two numbers
 local function share_of(text)
   local part, parts = text:match("^(%d+)/(%d+)$")
   part, parts = math.tointeger(tonumber(part)), math.tointeger(tonumber(parts))
@@ -17,7 +17,8 @@ local function share_of(text)
   return part, parts
 end
 
--- whether there was something to compare; damage raises, and so does a share of a plain file
+-- Compares what has hashes and returns whether anything had them. Damage raises an error, and so
+-- does a share of a plain file.
 local function compare(c, part, parts)
   local ok, problem = pcall(c.verify, c, part, parts)
   if not ok and (part or problem.code ~= "MR_E_USAGE") then
@@ -26,8 +27,8 @@ local function compare(c, part, parts)
   return ok
 end
 
--- weights have no hashes of values: what can be said is that every byte reads, and how many values
--- are no numbers
+-- A file of plain weights has no hashes. So this reads every byte, and counts values that are not
+-- finite.
 local function count_nonfinite(c)
   local n = 0
   for _, name in ipairs(c:names()) do

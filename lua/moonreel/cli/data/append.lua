@@ -5,7 +5,7 @@ local derived = require "moonreel.cli.derived"
 local json = require "moonreel.core.json"
 local longwork = require "moonreel.cli.longwork"
 
--- The clips of a folder or list as an index of its own, which the caller removes.
+-- Ingests a folder or list into an index of its own, which the caller removes.
 local function ingest(input, opts, to)
   return longwork.run(function(tick)
     return require("moonreel.data").ingest(input, to, { captions = opts.captions, root = opts.root,

@@ -16,7 +16,7 @@ local function positive(opts, name, default)
   return value
 end
 
--- what becomes of a row: its scenes, or itself where it has one, or cannot be cut
+-- Decides about a row: it is replaced by its scenes, or stays if it has one scene or cannot be cut.
 local function choose(row, seen, given, count)
   if seen.class then
     return false, seen.class

@@ -7,7 +7,7 @@ local columns = { { key = "resolution" }, { key = "frames", right = true },
   { key = "batch", right = true }, { key = "samples", right = true },
   { key = "batches", right = true } }
 
--- what an index has in an epoch, with its sums
+-- counts of one index in an epoch, with their sums
 local function survey_of(settings, source, opts)
   local survey = require("moonreel.plan").survey(settings, source.index, opts.epoch or 0,
     source.members)
@@ -28,7 +28,8 @@ local function show(survey, opts)
   print(("epoch %d: %d of %d rows in %d batches"):format(opts.epoch or 0, survey.samples,
     survey.rows, survey.batches))
   for _, one in ipairs(survey.dropped) do
-    print(("  %d rows: %s; row %d is one: %s"):format(one.rows, one.why, one.example, one.file))
+    print(("  %d rows: %s; for example row %d: %s"):format(one.rows, one.why, one.example,
+      one.file))
   end
 end
 

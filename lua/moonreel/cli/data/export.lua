@@ -33,7 +33,7 @@ return {
     local result, code = longwork.run(function(tick)
       return { shards = export[form](index, opts.output, { tick = tick, fields = fields,
         shard_bytes = opts.shard_bytes }) }
-    end, "rows", "what was begun is removed")
+    end, "rows", "the unfinished files are removed")
     if not result then
       return code
     end

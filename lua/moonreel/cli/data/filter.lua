@@ -20,7 +20,7 @@ return {
     return derived.run(opts, { from = { index }, made = "filter", by = text,
       choose = function(row)
         if opts.limit and kept == opts.limit then
-          return false, "beyond the limit"
+          return false, "after the first --limit rows"
         end
         local good, why = test(row)
         kept = kept + (good and 1 or 0)

@@ -31,7 +31,7 @@ local part = {
     .. "and similar are missing values.",
 }
 
--- the words of a moment of an ingest
+-- progress of an ingest, as text
 local function words(p, began_s)
   if p.total == 0 then
     return ("reading the list: %d rows"):format(p.listed)
@@ -40,7 +40,7 @@ local function words(p, began_s)
     base.now_s() - began_s, p.resumed), p.refused)
 end
 
--- The words that go on with it, for a shell.
+-- The shell command that continues this ingest.
 local function again(args)
   local line = { "moonreel data ingest --continue" }
   for i = 2, #args do
@@ -72,7 +72,7 @@ local function ingest(input, opts, tick, kept)
   end)
 end
 
--- the first of the rows that were refused, for people
+-- the first refused row, as text
 local function first_refused(folder)
   local lines <close> = assert(io.open(folder .. "/refused.jsonl"))
   local row = require("moonreel.core.json").decode(lines:read(), folder)

@@ -34,8 +34,8 @@ end
 
 local function last_name(path) return path:match("[^/]*$") end
 
--- Rows of a table by what they are joined on; of rows with one name the first counts, and the
--- later ones are counted.
+-- Reads the rows of a table by what they are joined on. Of rows with the same name the first is
+-- used; the later ones are counted.
 local function read(file, on, opts, tick)
   local entries = { of = {}, names = {}, n = 0, repeated = 0 }
   local options = { columns = opts.columns, escape = opts.escape }
@@ -49,7 +49,7 @@ local function read(file, on, opts, tick)
       entries.repeated = entries.repeated + 1
     else
       entries.of[row.path] = row
-      -- a name that two paths end with means neither
+      -- a file name at the end of two paths stands for neither of them
       local name = last_name(row.path)
       entries.names[name] = entries.names[name] == nil and row
     end
@@ -67,7 +67,7 @@ local function find(entries, row, on)
   return entries.of[row.path] or entries.of[row.file] or entries.names[last_name(row.path)]
 end
 
--- Whole numbers that a column of reals rounds are counted in the notes of the table.
+-- A column of reals rounds large whole numbers; the notes of the table count these.
 local function values_of(entry, entries)
   local values = {}
   for _, name in ipairs(entries.columns) do
@@ -117,8 +117,8 @@ function part.run(opts, _, path, file)
   derived.tell(opts, { report }, { joined = joined, table_rows = entries.n,
     repeated = entries.repeated, columns = entries.columns })
   if not opts.json then
-    local again = entries.repeated > 0 and (", %d of them named again"):format(entries.repeated)
-    print(("  %d rows got what the table says, of its %d rows%s"):format(joined, entries.n,
+    local again = entries.repeated > 0 and (", %d of them repeat a name"):format(entries.repeated)
+    print(("  %d rows got values from the table, which has %d rows%s"):format(joined, entries.n,
       again or ""))
     io.write((entries.notes:gsub("[^\n]+", "  %0")))
   end

@@ -3,7 +3,7 @@
 local base = require "moonreel.core.base"
 local derived = require "moonreel.cli.derived"
 
--- a row that one of the indexes before has, too
+-- is this row in one of the earlier indexes, too?
 local function is_known(row, index, indexes)
   for _, other in ipairs(indexes) do
     if other == index then
@@ -15,7 +15,7 @@ local function is_known(row, index, indexes)
   end
 end
 
--- refuse samples that are in two of them, each time
+-- Refuses samples that two indexes share. Each run of the command checks this.
 local function refuse_common(indexes)
   for i = 2, #indexes do
     for j = 1, i - 1 do
@@ -58,7 +58,7 @@ return {
     end
     return derived.run(opts, { from = indexes, made = "merge",
       choose = way == "first" and function(row, index)
-        return not is_known(row, index, indexes), "in an index before it"
+        return not is_known(row, index, indexes), "in an earlier index, too"
       end or nil })
   end,
 }

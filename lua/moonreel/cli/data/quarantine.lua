@@ -53,7 +53,7 @@ function jobs.clear(opts, path)
   if opts.json then
     print(json.encode { path = path, removed = gone, left = stay })
   else
-    print(("%s: %d events removed, %d stay"):format(path, gone, stay))
+    print(("%s: %d events removed, %d kept"):format(path, gone, stay))
   end
   return 0
 end

@@ -20,7 +20,7 @@ local part = {
   details = "Exit 1 if a clip is faulty and no new index leaves it out.",
 }
 
--- what is known of a scan while it goes on
+-- counts while a scan runs
 local function new_count()
   return { good = 0, bad = 0, mended = 0, classes = {}, first = {}, lines = {} }
 end
@@ -31,7 +31,7 @@ local function examined(count, row, seen, opts)
     count.good = count.good + 1
     return true
   end
-  -- a new index keeps the key frames that are some, and then nothing is wrong
+  -- a new index corrects wrong key frames, so the clip counts as good
   if seen.keys and opts.output then
     count.good, count.mended = count.good + 1, count.mended + 1
     return { keys = seen.keys }
@@ -46,7 +46,7 @@ local function examined(count, row, seen, opts)
   return false, class
 end
 
--- every row of the part, without writing an index
+-- checks every row of the part, without writing an index
 local function look(index, opts, how, count, tick)
   local rows = require("moonreel.data.derive").rows(index, derived.part(opts.part))
   for seen in require("moonreel.data.examine").sweep(index, rows, how, tick) do
@@ -69,7 +69,7 @@ local function tell(opts, path, count, report)
     print(("  %d %s, the first: %s"):format(count.classes[class], class, count.first[class]))
   end
   if count.mended > 0 then
-    print(("  %d listed wrong key frames; the right ones stay"):format(count.mended))
+    print(("  %d listed wrong key frames; only the right ones are kept"):format(count.mended))
   end
   if report then
     derived.tell(opts, { report })

@@ -18,8 +18,8 @@ local part = {
   },
 }
 
--- Rows in the order of their values, as {value, i}; those without a value apart. Equal values stay
--- in the order of the rows.
+-- Sorts rows by their values, as {value, i}, and returns rows without a value apart. Rows of equal
+-- value keep their order.
 local function sorted(index, read, tick)
   local list, without = {}, 0
   for i = 1, #index do
@@ -42,7 +42,7 @@ local function sorted(index, read, tick)
   return list, without
 end
 
--- which part each row is in: a list by row; 0: trimmed; nil: it has no value
+-- Which part gets each row: a list by row; 0: trimmed; nil: the row has no value.
 local function deal(list, parts, trim)
   local of, kept = {}, #list - math.floor(#list * trim + 0.5)
   local bounds = {}
@@ -87,7 +87,7 @@ function part.run(opts, _, path)
       made[p].from, made[p].to = bounds[p].from, bounds[p].to
     end
     return made, without
-  end, "rows", "parts that were sealed stay")
+  end, "rows", "parts that are complete stay")
   if not reports then
     return code
   end

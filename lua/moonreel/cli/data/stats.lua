@@ -12,7 +12,7 @@ end
 local function print_spread(s, rows)
   local without = s.missing > 0 and (", %d rows without"):format(s.missing) or ""
   if s.rows == 0 then
-    print(("\n%s: no row has it"):format(s.field))
+    print(("\n%s: no row has a value"):format(s.field))
     return
   end
   print(("\n%s: %s to %s, mean %.6g%s"):format(s.field, number(s.least), number(s.most), s.mean,
@@ -38,7 +38,7 @@ return {
     end
     local found, code = longwork.run(function(tick)
       return require("moonreel.data.statistics").of(index, tick)
-    end, "rows", "nothing was found")
+    end, "rows", "nothing is reported")
     if not found then
       return code
     end

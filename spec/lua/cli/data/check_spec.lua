@@ -95,7 +95,7 @@ describe("moonreel data scan", function()
     assert.matches("0 good, 1 bad\n  1 keys, the first: .*a.mp4: 16 of 20 key frames in the index "
       .. "are not key frames: decoding that begins there gives other frames; try: %-%-output", out)
     out = run "scan --decode @/believed.mrx -o @/mended.mrx"
-    assert.matches("1 good, 0 bad\n  1 listed wrong key frames; the right ones stay", out)
+    assert.matches("1 good, 0 bad\n  1 listed wrong key frames; only the right ones are kept", out)
     assert.matches("1 good, 0 bad\n", (run "scan --decode @/mended.mrx"))
     local mended <close> = data.open(dir .. "/mended.mrx")
     assert.equal(4, mended:row(1).keys)
@@ -179,7 +179,7 @@ describe("moonreel data quarantine", function()
   end)
 
   it("forgets events, and keeps what it does not understand", function()
-    assert.matches("2 events removed, 3 stay", (run "quarantine clear @/run --class io"))
+    assert.matches("2 events removed, 3 kept", (run "quarantine clear @/run --class io"))
     assert.matches("2 events removed, 1 stay", (run("quarantine clear @/run --key "
       .. rows[1].key)))
     assert.equal("{torn\n" .. event(3, "short", 1), base.read_file(path))

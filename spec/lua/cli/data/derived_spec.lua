@@ -42,7 +42,8 @@ describe("moonreel data filter", function()
     assert.equal("3 5 6 7", frames "f.mrx")
     local report = json.decode(run "filter @/f.mrx true --limit 3 -o @/f.mrx --json")
     assert.equal("3 5 6", frames "f.mrx")
-    assert.same({ 4, 3, { ["beyond the limit"] = 1 } }, { report.rows_in, report.rows_out,
+    assert.same({ 4, 3, { ["after the first --limit rows"] = 1 } }, { report.rows_in,
+      report.rows_out,
       report.left_out })
     assert.equal(data.open(dir .. "/f.mrx").meta.fp_set, report.fp_set)
   end)
@@ -121,7 +122,7 @@ describe("moonreel data merge", function()
     _, err = run("merge @/a.mrx -o @/t.mrx", 2)
     assert.matches("merge: expected A.mrx B.mrx %.%.%., got '[^ ]+a.mrx'; usage", err)
     local out = run "merge @/few.mrx @/b.mrx @/a.mrx --duplicates first -o @/t.mrx"
-    assert.matches("12 of 14 rows.*\n  2 rows: in an index before it\n", out)
+    assert.matches("12 of 14 rows.*\n  2 rows: in an earlier index, too\n", out)
     assert.equal("1 2 9 10 11 12 3 4 5 6 7 8", frames "t.mrx")
     _, err = run("merge @/a.mrx @/b.mrx --duplicates last -o @/t.mrx", 2)
     assert.matches("expected first or refuse, got 'last'", err)
@@ -184,7 +185,7 @@ describe("moonreel data join", function()
 
   it("gives rows the captions and numbers of a table", function()
     local out = run "join @/a.mrx @/scores.csv -o @/j.mrx"
-    assert.matches("j.mrx: 8 of 8 rows.*\n  2 rows got what the table says, of its 4 rows\n"
+    assert.matches("j.mrx: 8 of 8 rows.*\n  2 rows got values from the table, which has 4 rows\n"
       .. "  column 'camera' is left out: 4 of its values are no numbers, the first: 'pan'", out)
     local joined = data.open(dir .. "/j.mrx")
     assert.same({ "aesthetic" }, joined.meta.columns)
