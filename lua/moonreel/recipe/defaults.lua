@@ -1,5 +1,5 @@
 --- The value of a path that no layer has written. `fold` is the fold (moonreel.recipe.fold) that
--- asks for it.
+-- needs it.
 -- @module moonreel.recipe.defaults
 local late = require "moonreel.recipe.late"
 local marker = require "moonreel.recipe.marker"
@@ -22,8 +22,8 @@ local function computed(fold, keys, schema, f)
   return write.value
 end
 
--- What the registry gives a field: the preset of its record's type, or its row's default, or none.
--- An entry of a map is absent until somebody writes it.
+-- The registry's value of a field: the preset of its record's type, or its row's default, or none.
+-- An entry of a map is absent until a layer writes it.
 local function of_field(fold, parent, keys, schema)
   if parent.tag == "map" then
     return marker.absent
@@ -43,7 +43,7 @@ local function of_field(fold, parent, keys, schema)
   return default == nil and marker.none or default, "default"
 end
 
--- What a default map holds at keys[from..], or nil.
+-- The value of a default map at keys[from..], or nil.
 local function inside(value, keys, from)
   for i = from, #keys do
     value = type(value) == "table" and value[keys[i]] or nil
@@ -54,10 +54,11 @@ end
 --- Default of a leaf or of a map.
 ---@param fold table
 ---@param keys table
----@param schema table  of what stands there
+---@of that field
 ---@return any value     marker.none for none, marker.absent for an entry that its map lacks
----@return any bare      the same without entries of default maps: what `replace` above it leaves
----@return string|nil source  as chains name it
+---@return any bare      the same without entries of default maps: the value under a `replace` above
+---   it
+---@return string|nil source  its name in chains
 function defaults.of(fold, keys, schema)
   local parent, entry = fold.root, nil
   for i = 1, #keys - 1 do

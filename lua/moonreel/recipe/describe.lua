@@ -38,10 +38,10 @@ local function spellings_text(row)
   return #names > 0 and table.concat(names, ", ") or nil
 end
 
---- All fields by path; one that several types have appears once, unless each is asked for.
+--- All fields by path. A field that several types have appears once, unless `each` is set.
 ---@param each boolean|nil
 ---@return table[]  {field, kind, default, spellings, affects, resume, reader, help, unit: texts;
----   row: of the registry}
+---   row: the row of the registry}
 function describe.fields(each)
   local seen, rows = {}, {}
   for _, row in ipairs(registry.get().rows) do
@@ -64,12 +64,13 @@ function describe.fields(each)
   return rows
 end
 
---- The fields of a record, as `fields` has them. Of a record whose fields depend on its type those
--- of one, with the defaults that it gives; or those of all types, where defaults differ "by type".
+--- The fields of a record, in the form of `fields`. If the fields depend on a type, these are the
+-- fields of one type, with the defaults that it gives; or those of all types, with the default "by
+-- type" where they differ.
 ---@param record string
 ---@param of_type string|nil
 ---@return table[] rows
----@return table types   those of the record: {type, help}, by name; empty: it has none
+---@return table types   the types of the record: {type, help}, by name; empty if it has no types
 function describe.record(record, of_type)
   local known = registry.get().root
   for key in record:gmatch "[^.]+" do
@@ -98,7 +99,7 @@ function describe.record(record, of_type)
   return rows, types
 end
 
--- what a cell says about values: choices and ranges where there are any
+-- the cell about values: choices and ranges, if the field has any
 local function values_text(row)
   local schema = kinds.schema(row[2], row)
   if schema.choices then
@@ -133,7 +134,7 @@ function describe.markdown()
     .. "--markdown`. *Resume*: what a restart with "
     .. "another value does. *Not built*: `show` works,\n`train` refuses. Fields of a record with a "
       .. "`type` belong to some of its types; "
-    .. "`moonreel help FIELD` tells more." }
+    .. "`moonreel help FIELD` says more." }
   local rows = describe.fields()
   local function record_of(one) return one.field:match("^(.-)%.") or "" end
   table.sort(rows, function(a, b)

@@ -11,10 +11,10 @@ local environment = {}
 environment.instructions = 20 * 1000 * 1000
 environment.text_bytes = 16 * 1024 * 1024     -- longest text that a recipe may build
 
--- chunk names of recipes, to tell their code from ours
+-- chunk names of recipes, to distinguish their code from moonreel's own
 local sources = {}
 
---- The line of recipe code that is running, or nil when none is.
+--- The line of recipe code that is running; nil if no recipe code runs.
 ---@return string|nil  "file:line"
 function environment.here()
   local level = 2
@@ -30,7 +30,7 @@ function environment.here()
   end
 end
 
--- Raises with the recipe's line, however many functions of ours lie between.
+-- Raises an error with the recipe's line, whatever number of library functions lies between.
 local function fail(text)
   local here = environment.here()
   error(here and here .. ": " .. text or text, 0)
@@ -45,7 +45,7 @@ local function library(f, ...)
   return table.unpack(results, 2, results.n)
 end
 
--- Keys have a fixed order: numbers first, then texts, then booleans. Anything else has none.
+-- Keys have a fixed order: numbers first, then texts, then booleans. Other keys have no order.
 local rank = { number = 1, string = 2, boolean = 3 }
 local function key_before(a, b)
   local x, y = rank[type(a)], rank[type(b)]
@@ -68,7 +68,7 @@ local function sorted_keys(t)
     keys[n] = key
     numbers, texts, listed = numbers and of == 1, texts and of == 2, listed and key == n
   end
-  -- keys of one kind have their own order; those of a list come in it
+  -- keys of one kind are sorted; the keys of a list already come in order
   if not listed then
     table.sort(keys, not (numbers or texts) and key_before or nil)
   end
@@ -132,7 +132,7 @@ local function capped_rep(text, n, separator)
   return library(string.rep, text, n, separator)
 end
 
--- The ranges of table functions run outside the instruction count, so their length is capped.
+-- Table functions are not counted in instructions while they run, so their ranges are limited.
 local function span(name, from, to, most)
   from, to = math.tointeger(from), math.tointeger(to)
   if not from or not to then
@@ -177,7 +177,7 @@ allowed.table = take(table, "insert pack remove sort")
 allowed.table.move, allowed.table.unpack, allowed.table.concat = capped_move,
   capped_unpack, capped_concat
 
---- A fresh allow-list. `recipe` and `require` are added by the loader.
+--- A new allow-list. The loader adds `recipe` and `require`.
 ---@return table
 function environment.new()
   local env = {}
@@ -194,9 +194,9 @@ function environment.new()
   return env
 end
 
---- Call recipe code. Texts share one metatable, through which ("x"):find would go around the
--- allow-list: while a recipe runs, its own lines see the allowed string functions there.
----@param source string|nil  chunk name of the recipe, remembered
+--- Calls recipe code. All texts share one metatable, through which ("x"):find would avoid the
+-- allow-list. So while a recipe runs, its own lines see only the allowed string functions there.
+---@param source string|nil  chunk name of the recipe; it is remembered
 ---@param f function
 ---@return boolean ok
 ---@return any ...  results or the error
@@ -225,20 +225,20 @@ function environment.guarded(source, f, ...)
   return table.unpack(results, 1, results.n)
 end
 
---- Call our own code from within recipe code: without the detour that texts take there.
+--- Calls our own code from within recipe code, with the full string functions.
 ---@param f function
 ---@return any ...  results of f
 function environment.unguarded(f, ...)
   local meta = debug.getmetatable("")
   local guard = meta.__index
   meta.__index = string
-  -- an error ends the recipe, and guarded() with it
+  -- an error ends the recipe, and with it guarded()
   local results = table.pack(f(...))
   meta.__index = guard
   return table.unpack(results, 1, results.n)
 end
 
---- Names a recipe may use, for help: {"math.abs", ...}, sorted.
+--- The names that a recipe may use, for help: {"math.abs", ...}, sorted.
 ---@return string[]
 function environment.names()
   local names = { "recipe", "require" }
@@ -255,7 +255,8 @@ function environment.names()
   return names
 end
 
---- Run `f` under the instruction budget. A recipe has no error handler, so nothing can swallow it.
+--- Runs `f` under the instruction budget. A recipe has no error handler, so it cannot catch this
+-- error.
 ---@param f function
 ---@return any ...  results of f
 function environment.within_budget(f, ...)
@@ -264,7 +265,7 @@ function environment.within_budget(f, ...)
   debug.sethook(function()
     left = left - step
     if left < 0 then
-      -- every further count raises again, so that nothing can swallow it
+      -- each further count raises the error again, so that no code can catch it
       fault.recipe("%s: more than %d instructions; a recipe is data, not a program; try: look for "
         .. "a loop without end", environment.here() or "recipe", environment.instructions)
     end

@@ -1,6 +1,6 @@
---- Families of models: folders that are found by the types which their fields.lua declares. Our own
--- are in lua/moonreel/models; the environment variable MOONREEL_MODELS names further folders of
--- families. Their modules have names like ours: FILE.lua of a family is
+--- Families of models: folders that are found by the types which their fields.lua declares.
+-- Moonreel's own families are in lua/moonreel/models; the environment variable MOONREEL_MODELS
+-- names further folders. Modules of these have the same form of names: FILE.lua of a family is
 -- moonreel.models.FAMILY.FILE.
 -- @module moonreel.recipe.families
 local app = require "moonreel.app"
@@ -10,7 +10,7 @@ local families = {}
 
 families.VARIABLE = "MOONREEL_MODELS"
 
--- where ours lie
+-- the folder of moonreel's own families
 local HOME = "lua/moonreel/models/"
 
 local Family = {}
@@ -18,7 +18,7 @@ Family.__index = Family
 
 -- ---- folders of MOONREEL_MODELS
 
--- paths of the families outside, by name
+-- paths of the families in MOONREEL_MODELS, by name
 local function outside()
   local found = {}
   for folder in (os.getenv(families.VARIABLE) or ""):gmatch("[^:]+") do
@@ -40,7 +40,7 @@ local function outside()
   return found
 end
 
--- package.searchers entry for files of these families
+-- the entry of package.searchers for files of these families
 local function searcher(found)
   return function(module)
     local name, file = module:match("^moonreel%.models%.([%w_]+)%.?([%w_]*)$")
@@ -52,16 +52,16 @@ local function searcher(found)
   end
 end
 
--- ---- all of them
+-- ---- all families
 
 local known
 
--- its name, with the folder of one from outside
+-- the name of a family, with its folder if it comes from MOONREEL_MODELS
 function Family:__tostring()
   return self.path and ("%s (%s)"):format(self.name, self.path) or self.name
 end
 
--- whether a family has a file
+-- does a family have this file?
 function Family:has(file)
   if self.path then
     return base.exists(("%s/%s.lua"):format(self.path, file))
@@ -69,7 +69,7 @@ function Family:has(file)
   return app.embedded(("%s%s/%s.lua"):format(HOME, self.name, file)) ~= nil
 end
 
---- A file of a family; nil: it has none of this name.
+--- A file of a family; nil if the family has no file of this name.
 ---@param file string  "init", "weights"
 ---@return table|nil
 function Family:open(file)
@@ -77,7 +77,7 @@ function Family:open(file)
     or self.module .. "." .. file) or nil
 end
 
---- Does it stand in a record? It may in several.
+--- Can the family be used in a record? It may be used in several.
 ---@param record string
 ---@return boolean
 function Family:stands(record)
@@ -90,7 +90,7 @@ function Family:stands(record)
   return false
 end
 
---- What its fields are where a recipe leaves them out.
+--- The values of its fields that a recipe does not set.
 ---@return table  a new one: values by field
 function Family:defaults()
   local values = {}
@@ -101,14 +101,15 @@ function Family:defaults()
 end
 
 --- All families in the order of their names.
----@return mr.Family[]  name, module; fields: of its fields.lua; path: of one from outside
+---@return mr.Family[]  name, module; fields: those of its fields.lua; path: the folder of one from
+---   MOONREEL_MODELS
 function families.all()
   if known then
     return known
   end
   local paths, list = outside(), {}
   if next(paths) then
-    -- behind our own modules, before those of the folder where the user stands
+    -- after moonreel's own modules, before those of the working directory
     table.insert(package.searchers, 3, searcher(paths))
   end
   local function add(name, path)
@@ -130,9 +131,9 @@ function families.all()
   return list
 end
 
---- What reads a type in a record: false, nothing yet; "plan", the plan alone. A type may be built
--- for some of its records.
----@param row table      of `types` in fields.lua; its reader may be a table by records
+--- What reads a type in a record: false: nothing yet; "plan": only the plan. A type may be built
+-- for some of its records only.
+---@an entry of `types` in fields.lua; its reader may be a table by records
 ---@param record string
 ---@return string|boolean|nil
 function families.reader(row, record)
@@ -145,7 +146,7 @@ end
 --- The family of a type.
 ---@param record string  "model", "vae", "text_encoder"
 ---@param type string
----@return mr.Family     one that is built
+---@return mr.Family     one that this version can build
 function families.of(record, type)
   local built = {}
   for _, family in ipairs(families.all()) do

@@ -1,6 +1,6 @@
 --- Errors of this room: values with a code, like those of moonreel.core.base.raise. Their text
--- already says where the error is (the file:line that the loader recorded), so no stack position
--- is added.
+-- already says where the error is (the file:line that the loader recorded), so no stack position is
+-- added.
 -- @module moonreel.recipe.fault
 local base = require "moonreel.core.base"
 
@@ -26,15 +26,15 @@ function fault.usage(form, ...)
   error(fault.new("MR_E_USAGE", select("#", ...) > 0 and form:format(...) or form), 0)
 end
 
---- Raise an error about a value: exit 2 when the command line wrote it, 3 when a recipe did.
+--- Raises an error about a value: with exit code 2 if the command line wrote it, 3 if a recipe did.
 ---@param p table  place of the value
 function fault.at(p, form, ...)
   local text = require("moonreel.recipe.place").text(p) .. ": " .. form:format(...)
   error(fault.new(p.argument and "MR_E_USAGE" or "MR_E_RECIPE", text), 0)
 end
 
---- What recipe code has raised, as a text; nil for an error of ours, which passes as it is. A
--- recipe can raise a table, but none with a metatable that answers.
+--- The error that recipe code has raised, as a text; nil for an error of moonreel, which passes
+-- unchanged. A recipe can raise a table, but no table with a metatable.
 ---@param value any
 ---@return string|nil
 function fault.raised(value)
@@ -51,7 +51,7 @@ function fault.raised(value)
   return value
 end
 
---- Give whatever baking has raised its code and text.
+--- Gives a code and a text to any error of a bake.
 ---@param value any
 ---@return table
 function fault.adopt(value)

@@ -8,7 +8,7 @@ local fault = require "moonreel.recipe.fault"
 
 local files = {}
 
--- The shortest form of a path: "a/./b/../c" becomes "a/c". Leading ".." stay.
+-- The shortest form of a path: "a/./b/../c" becomes "a/c". A leading ".." is kept.
 local function clean(path)
   local rooted, parts = path:sub(1, 1) == "/", {}
   for part in path:gmatch("[^/]+") do
@@ -66,8 +66,8 @@ local function shipped_names()
 end
 files.shipped_names = shipped_names
 
---- What a shipped recipe says of itself: the first sentence of its head. A head of three dashes is
--- that of a file for others to extend or to require.
+--- What a shipped recipe says about itself: the first sentence of its head. A head with three
+-- dashes marks a file that other files extend or require.
 ---@param name string
 ---@return string sentence
 ---@return boolean helper
@@ -85,7 +85,7 @@ function files.about(name)
   return head:match "^(.-%.)%s+%u" or head, helper == "yes"
 end
 
--- what to try where a name is that of a folder with a recipe in it, as runs have
+-- the suggestion when a name is a folder with a recipe in it, as the folder of a run
 local function within(name)
   local inner = name:gsub("/+$", "") .. "/recipe"
   return base.exists(inner .. ".lua") and "; try: " .. inner or ""
@@ -101,9 +101,9 @@ local function not_found(name, where, may_be)
       within(name)))
 end
 
---- The file that a recipe or helper names.
+--- The file that a name in a recipe or helper means.
 ---@param name string
----@param from table  the file that names it; "./x" and "../x" count from it
+---@param from table  the file that contains the name; "./x" and "../x" are relative to it
 ---@return table file
 function files.from(name, from, where)
   if name:match("^%.%.?/") then
@@ -116,7 +116,8 @@ function files.from(name, from, where)
       found = on_disk(path)
     end
     if not found then
-      fault.recipe("%s: no file %s; './' and '../' count from the recipe itself",
+      fault.recipe("%s: there is no file %s; './' and '../' are relative to the recipe's own "
+        .. "folder",
         where, clean(with_extension(path)))
     end
     return found
@@ -128,12 +129,12 @@ function files.from(name, from, where)
   return found
 end
 
---- The file that the user names: a path from the working directory, or a recipe's name. What begins
--- with ./, ../ or / is a path and nothing else: a file that is missing there is not looked for
--- among the shipped recipes.
+--- The file that the user names: a path from the working directory, or a recipe's name. A name that
+-- begins with ./, ../ or / is only a path: if its file is missing, the shipped recipes are not
+-- searched.
 ---@param name string
----@param may_be table|nil  for the message, where more than a recipe could be meant: {what =
----   "recipe or run", path: where the other was looked for}
+---@param may_be table|nil  for the message, if the word may mean more than a recipe: {what =
+---   "recipe or run", path: where else was searched}
 ---@return table file
 function files.root(name, may_be)
   if name:match("%.py$") then
@@ -143,7 +144,8 @@ function files.root(name, may_be)
   end
   local found = on_disk(name)
   if not found and name:match("^%.?%.?/") then
-    fault.recipe("no file %s%s; a name without ./ is looked up among the shipped recipes as well%s",
+    fault.recipe("there is no file %s%s; a name without ./ is looked up among the shipped "
+      .. "recipes as well%s",
       with_extension(name), may_be and (" or %s, for a %s"):format(may_be.path, may_be.what) or "",
       within(name))
   end

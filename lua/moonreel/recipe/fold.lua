@@ -34,14 +34,14 @@ local function first_keys(keys, count) return table.move(keys, 1, count, 1, {}) 
 
 -- ---- schemas ----
 
--- The field keys[i] of a record. The record's type is asked only for a field that is not common to
--- all types, because asking for it folds the field `type`.
+-- The field keys[i] of a record. The record's type is computed only for a field that depends on it,
+-- because computing the type folds the field `type`.
 function Fold:field(record, keys, i)
   return record.fields[keys[i]]
     or (record.types and registry.field(record, keys[i], self:type_name(keys, i - 1)))
 end
 
---- Schema at a path under the final types, or nil with the depth that fails.
+--- The schema at a path under the final types; or nil and the depth at which the path fails.
 function Fold:schema(keys, count)
   local schema = self.root
   for i = 1, count or #keys do
@@ -59,7 +59,7 @@ function Fold:schema(keys, count)
   return schema
 end
 
---- Final value of `type` of the typed record at keys[1..count]; false when it is no typed record.
+--- The final value of `type` of the record at keys[1..count]; false if the record has no types.
 function Fold:type_name(keys, count)
   local path = first_keys(keys, count)
   path[count + 1] = "type"
@@ -73,8 +73,8 @@ function Fold:field_names(record, keys, count)
   return registry.names(record, type_name)
 end
 
---- Who gave the typed record at keys[1..count] its type, and what to try when a field does not suit
--- it.
+--- Which line gave the record at keys[1..count] its type, and what to try when a field does not
+-- belong to this type.
 ---@return string
 function Fold:type_note(keys, count)
   local path = first_keys(keys, count)
@@ -87,12 +87,12 @@ function Fold:type_note(keys, count)
     by and " by " .. place.text(by) or " by default", shown, name)
 end
 
--- ---- what one layer says ----
+-- ---- one layer ----
 
---- What layer `index` does to the value at keys[1..count].
----@return table effect  {reset, write, passed}. reset: "remove", "replace" or "none" when the layer
----   takes back what was inherited by writing that above the value; write: what it writes at the
----   path itself, late-bound values called; passed: the writes from the root to the last one
+--- The effect of layer `index` on the value at keys[1..count].
+---@return table effect  {reset, write, passed}. reset: "remove", "replace" or "none", if the layer
+---   writes that above the value and so drops what was inherited; write: what it writes at the path
+---   itself, with late-bound values called; passed: the writes from the root to the last one
 function Fold:effect(index, keys, count)
   local write, effect = self.layers[index].write, { passed = {} }
   for i = 0, count do
@@ -115,7 +115,7 @@ function Fold:effect(index, keys, count)
   return effect
 end
 
---- Does a layer drop everything that is inherited at and below a path?
+--- Does a layer drop everything that was inherited at and below a path?
 function Fold:drops(index, keys, count)
   local effect = self:effect(index, keys, count)
   local write = effect.write
@@ -123,7 +123,8 @@ function Fold:drops(index, keys, count)
     or (write ~= nil and (write.replace or write.tag == "remove" or write.tag == "none"))
 end
 
--- What the late-bound values on the way to an effect have read, as a set; nil when there are none.
+-- The paths that late-bound values have read on the way to an effect, as a set; nil if there are no
+-- late-bound values.
 local function reads_of(effect)
   local reads
   for _, write in ipairs(effect.passed) do
@@ -137,14 +138,14 @@ local function reads_of(effect)
   return reads
 end
 
--- The link of a chain that an effect stands for. `replace` tells a value that was written where the
--- same layer had dropped the inherited one.
+-- The link of a chain for an effect. `replace` marks a value whose layer had dropped the inherited
+-- value.
 local function link_of(effect, value)
   return { value = value, place = effect.passed[#effect.passed].place, reads = reads_of(effect),
     replace = effect.reset and effect.write and true or nil }
 end
 
--- Layers that say something at or below a name of the root: most say nothing about most fields.
+-- The layers that write at or below a name of the root. Most layers write only a few fields.
 function Fold:writers(name)
   local list = self.writers_of[name]
   if not list then
@@ -161,7 +162,7 @@ end
 
 -- ---- leaves ----
 
---- Check a leaf's value against its schema; `p` is where it was written.
+--- Checks a leaf's value against its schema; `p` is the place where it was written.
 -- @return the value in normal form
 function Fold:checked(schema, keys, value, p)
   if value == marker.none then
@@ -184,7 +185,7 @@ function Fold:checked(schema, keys, value, p)
   return good
 end
 
--- `betas.1=0.8`: the list that is inherited with one element changed, counted from 1.
+-- `betas.1=0.8`: the inherited list with one element changed, counted from 1.
 local function with_element(schema, keys, value, write)
   local path = path_of(keys) .. "." .. table.concat(write.indices, ".")
   local out = type(value) == "table" and value ~= marker.none and value ~= absent
@@ -208,7 +209,7 @@ local function with_element(schema, keys, value, write)
   return good
 end
 
--- Was the typed record of a field replaced after a layer?
+-- Was the record of a field, with its type, replaced after this layer?
 function Fold:is_dropped(index, keys, upto)
   for later = index + 1, upto or #self.layers do
     if self:effect(later, keys, #keys).reset then
@@ -218,12 +219,13 @@ function Fold:is_dropped(index, keys, upto)
   return false
 end
 
--- The value of a leaf after one layer has had its say. A leaf here is {keys, schema, default, bare,
--- of_type}; `of_type` tells a field that not every type of its record has.
+-- The value of a leaf after one layer. A leaf here is {keys, schema, default, bare, of_type};
+-- `of_type` marks a field that not every type of its record has.
 function Fold:after(leaf, value, effect, index, upto)
   local write = effect.write
   if write and leaf.of_type and self:is_dropped(index, leaf.keys, upto) then
-    -- The record had another type then and was replaced since, so that nothing can be checked.
+    -- The record had another type in this layer and was replaced later, so the value cannot be
+    -- checked.
     return write.tag == "leaf" and write.value or value
   end
   if effect.reset == "remove" then
@@ -246,11 +248,11 @@ function Fold:after(leaf, value, effect, index, upto)
     late.list_items(self, write, write.value, value, leaf.keys), write.place)
 end
 
---- Value of a leaf after layers 1..upto (default all); marker.none, or `absent` for a missing map
--- entry.
+--- The value of a leaf after layers 1..upto (default: all); marker.none, or `absent` for a missing
+-- map entry.
 ---@param keys table
 ---@param upto integer|nil
----@param schema table|nil  of the leaf, where the caller has it
+---@param schema table|nil  of the leaf, if the caller has it
 function Fold:leaf(keys, upto, schema)
   local memo = not upto and key_of(keys, #keys)
   if memo and self.values[memo] ~= nil then
@@ -307,9 +309,9 @@ function Fold:with_entries(present, write, index, path, count)
   return present
 end
 
---- Keys of an open map after layers 1..upto, in order; nil when the map is recipe.none.
+--- Keys of an open map after layers 1..upto, in order; nil if the map is recipe.none.
 ---@return any[]|nil keys
----@return any[] removed  keys that were there after some layer and are no more
+---@return any[] removed  keys that existed after some layer and were removed later
 function Fold:map_keys(keys, count, upto)
   local path = first_keys(keys, count)
   local schema = self:schema(path)
@@ -347,7 +349,7 @@ function Fold:map_keys(keys, count, upto)
   return present and environment.sorted_keys(present), removed
 end
 
--- Who made an open map none or empty.
+-- The chain of an open map that is none or empty.
 function Fold:map_chain(keys)
   local chain = { { value = marker.none, source = "default" } }
   for index = 1, #self.layers do
@@ -360,9 +362,9 @@ function Fold:map_chain(keys)
   return chain
 end
 
--- ---- everything ----
+-- ---- all values ----
 
---- Value at any path after layers 1..upto as plain data (markers inside).
+--- The value at any path after layers 1..upto as plain data, with markers inside.
 function Fold:value(keys, count, upto)
   local path = first_keys(keys, count)
   local schema = self:schema(path)
@@ -385,7 +387,7 @@ function Fold:value(keys, count, upto)
   return out
 end
 
--- The effect that took the entry at `keys` out of its map.
+-- The effect that removed the entry at `keys` from its map.
 function Fold:remover(keys)
   for index = #self.layers, 1, -1 do
     if self:drops(index, keys, #keys) then
@@ -394,7 +396,7 @@ function Fold:remover(keys)
   end
 end
 
--- The chain of a leaf in an entry that was taken out: up to the link of who did it.
+-- The chain of a leaf in a removed entry: up to the link that removed it.
 local function removed_chain(chain, remover)
   local out, last = {}, link_of(remover, absent)
   for _, link in ipairs(chain) do
@@ -406,8 +408,8 @@ local function removed_chain(chain, remover)
   return out
 end
 
---- All leaves: visits each with its keys, schema, value and chain. Entries that a map has no more
--- come with the value `absent`, and the last link of their chain tells who took them out.
+--- Visits all leaves, each with its keys, schema, value and chain. Removed entries of a map come
+-- with the value `absent`; the last link of their chain says who removed them.
 ---@param visit function  (keys, schema, value, chain)
 function Fold:each(visit)
   local walk

@@ -1,13 +1,13 @@
---- Kinds of values: how each is checked, compared, written. The registry's rows name them.
--- A leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices,
--- none, word, element, count}; `word` is a text that may be given instead of such a value.
--- `check(schema, value)` returns the value in normal form, or nil and a text: what was expected.
+--- Kinds of values: how each is checked, compared and written. The registry's rows name them. A
+-- leaf schema is {tag = integer|number|boolean|text|list|free|<own kind>, min, max, choices, none,
+-- word, element, count}; `word` is a text that is allowed in place of such a value. `check(schema,
+-- value)` returns the value in normal form, or nil and a text: what was expected.
 -- @module moonreel.recipe.kinds
 local marker = require "moonreel.recipe.marker"
 
 local kinds = {}
 
---- A value as messages show it.
+--- A value as text for messages.
 ---@param value any
 ---@return string
 function kinds.show(value)
@@ -85,7 +85,7 @@ end
 local type_words = { string = "text", table = "a table", ["function"] = "a function",
   boolean = "boolean", number = "number" }
 
---- What came, for messages: kind and value.
+--- Kind and value of what was given, for messages.
 function kinds.came(value)
   if value == nil or value == marker.none then
     return "none"
@@ -116,7 +116,7 @@ local function in_range(schema, value)
   return (not schema.min or value >= schema.min) and (not schema.max or value <= schema.max)
 end
 
--- is it one of the values that a field has, where it lists them?
+-- is the value one of the field's choices, if it has any?
 local function chosen(schema, value)
   for _, choice in ipairs(schema.choices or { value }) do
     if choice == value then
@@ -155,7 +155,7 @@ function check.text(schema, value)
   return type(value) == "string" and utf8.len(value) and chosen(schema, value) and value or nil
 end
 
--- A checkpoint is a path, or recipe.previous for the last one of the stage before.
+-- A checkpoint is a path, or recipe.previous: the last checkpoint of the stage before.
 function check.checkpoint(schema, value)
   if value == marker.previous then
     return value
@@ -203,7 +203,7 @@ function check.list(schema, value)
   return out
 end
 
--- Free data is what JSON knows: plain values, lists, and tables with text keys.
+-- Free data has the types of JSON: plain values, lists, and tables with text keys.
 function check.free(_, value, depth)
   depth = depth or 0
   if type(value) ~= "table" then
@@ -234,8 +234,8 @@ function check.free(_, value, depth)
   return out
 end
 
--- {keep, batch} or {{keep, try}, batch}: shares of samples, clips per step; batch none only with
--- keep 0
+-- {keep, batch} or {{keep, try}, batch}: shares of samples, clips per step; the batch may be none
+-- only if keep is 0
 function check.bucket(_, value)
   if type(value) ~= "table" or getmetatable(value) then
     return nil
@@ -271,12 +271,13 @@ function check.bucket(_, value)
   return batch and { keep, batch }
 end
 
--- in settings: {{name, hash}, ...}; what recipes write is read by settings/stages.lua
+-- in settings: {{name, hash}, ...}; settings/stages.lua reads what recipes write
 function check.stages(_, value)
   return check.list({ element = { tag = "free" } }, value)
 end
 
--- a leaf whose kind depends on a `type` that is not known yet; it is checked again when it is
+-- a leaf whose kind depends on a `type` that is not known yet; it is checked again when the type is
+-- known
 function check.either(_, value)
   return value
 end
@@ -319,7 +320,7 @@ local expected = {
     return "{keep, batch} or {{keep, try}, batch} with shares from 0 to 1 and a batch of at least 1"
   end,
   stages = function() return "a list of {name = ..., recipe = ..., fields}" end,
-  either = function() return "what its type wants" end,
+  either = function() return "a value that its type allows" end,
   aspect = function() return "{ratio, height, width}" end,
   record = function() return "a table of fields" end,
   map = function(s)
@@ -327,7 +328,7 @@ local expected = {
   end,
 }
 
---- What keys a map wants, in words.
+--- The keys that a map takes, in words.
 ---@param schema table
 ---@return string
 function kinds.keys(schema)
@@ -335,25 +336,25 @@ function kinds.keys(schema)
     or "integer keys" .. (schema.least and (" of at least %d"):format(schema.least) or "")
 end
 
---- A whole number as the key of a map that wants such.
+--- A whole number as the key of a map with integer keys.
 ---@param schema table
 ---@param key any
----@return integer|nil  nil when it does not fit
+---@return integer|nil  nil if the key is not such a number
 function kinds.whole_key(schema, key)
   local n = type(key) == "number" and math.tointeger(key)
   return n and n >= (schema.least or n) and n or nil
 end
 
---- What a schema wants, in words.
+--- The values that a schema allows, in words.
 function kinds.expected(schema)
   return expected[schema.tag](schema) .. (schema.word and (", or %q"):format(schema.word) or "")
     .. (schema.none and ", or none" or "")
 end
 
---- Check a value that is neither a function nor a merge marker.
+--- Checks a value that is neither a function nor a merge marker.
 ---@param schema table
 ---@param value any
----@return any|nil value  in normal form; nil when it does not fit
+---@return any|nil value  in normal form; nil if the schema does not allow it
 function kinds.check(schema, value)
   if schema.word and value == schema.word then
     return value
@@ -361,7 +362,8 @@ function kinds.check(schema, value)
   return check[schema.tag](schema, value)
 end
 
---- Make a schema of a row's kind: "integer", {list = kind, count = n}, {map = kind, key =
+--- Makes the schema of a row's kind: "integer", {list = kind, count = n}, {map = kind, key =
+-- "text"|"integer", least = n}, {record = rows}; the row's limits apply to the outermost leaf.
 -- "text"|"integer", least = n}, {record = rows}; the row's own limits apply to the outermost leaf.
 ---@param kind string|table
 ---@param row table

@@ -1,6 +1,6 @@
 --- Late-bound values: f(r, inherited) is called once, when its value is first needed, and reads
--- other final values. `fold` is the fold (moonreel.recipe.fold) that asks for the value. A
--- function that needs its own value gets an error that names the cycle.
+-- other final values. `fold` is the fold (moonreel.recipe.fold) that needs the value. A function
+-- that needs its own value gets an error that shows the cycle.
 -- @module moonreel.recipe.late
 local environment = require "moonreel.recipe.environment"
 local fault = require "moonreel.recipe.fault"
@@ -12,9 +12,9 @@ local view = require "moonreel.recipe.view"
 local plain = view.plain
 local late = {}
 
---- Call `f` for the value at keys[1..count]; what it reads is noted on `write`.
+--- Calls `f` for the value at keys[1..count] and records on `write` what the function reads.
 ---@param write table  {place}; busy, reads
----@param inherited any  plain
+---@param inherited any  plain data
 ---@return any value
 function late.call(fold, write, keys, count, f, inherited)
   if write.busy then
@@ -58,7 +58,7 @@ function late.call(fold, write, keys, count, f, inherited)
   return result
 end
 
---- A late write turned into the write that its result stands for; called once.
+--- Replaces a late write by the write that its result stands for; the function is called once.
 ---@return table|nil write
 function late.resolve(fold, write, keys, count, index)
   if not write or write.tag ~= "late" then
@@ -78,13 +78,13 @@ function late.resolve(fold, write, keys, count, index)
   return write.result
 end
 
---- A value with the functions inside its lists called: they are late-bound as well.
----@param old any  what the list replaces
+--- A list value with the functions inside it called, because they are late-bound as well.
+---@param old any  the value that the list replaces
 function late.list_items(fold, write, value, old, keys)
   if type(value) == "function" then
     local inner = write.items and write.items[value]
     if not inner then
-      -- `why` tells for the list as a whole what its items were computed from
+      -- `why` shows, for the list as a whole, what its items were computed from
       write.reads, write.items = write.reads or {}, write.items or {}
       inner = { place = write.place, f = value, reads = write.reads }
       write.items[value] = inner

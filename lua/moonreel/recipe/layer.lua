@@ -23,9 +23,9 @@ local function kind_error(p, path, schema, value)
     more and "; " .. more or "")
 end
 
--- The write at keys below `node`; missing tables on the way are made. Two writes of one
--- field in one layer are an error, and so are a field and a part of it. `spelled` and `prefix` are
--- for messages: what the recipe wrote, and the path of `node` with a dot behind it.
+-- Puts a write at keys below `node`; missing tables on the way are made. Two writes of one field in
+-- one layer are an error, and so are a field and a part of it. `spelled` and `prefix` are for
+-- messages: what the recipe wrote, and the path of `node` with a dot after it.
 local function put(node, keys, write, spelled, prefix)
   for i = 1, #keys - 1 do
     local child = node.children[keys[i]]
@@ -44,7 +44,7 @@ local function put(node, keys, write, spelled, prefix)
   if not old then
     node.children[last] = write
   elseif old.tag == "table" and write.tag == "table" and not (old.replace or write.replace) then
-    -- the same record under two spellings: fine as long as no field is in both
+    -- the same record under two spellings: allowed while no field is in both
     for key, child in pairs(write.children) do
       put(old, { key }, child, spelled, path .. ".")
     end
@@ -78,15 +78,15 @@ local function find_field(record, name)
   return field, table.move(keys, #base + 1, #keys, 1, {}), false
 end
 
--- a field of a record inside a map that a mistyped name may mean
+-- a hint for a mistyped field of a record inside a map
 local function hint_inside(record, name)
   local near = require("moonreel.text.nearest")(name, environment.sorted_keys(record.fields))
   return near and (", did you mean '%s'?"):format(near) or ""
 end
 
--- The write of a record's table. `root` is the layer's own write, which receives what a spelling
--- such as `ema_decay` for `optim.ema_decay` moves out of the record; without it such a spelling is
--- refused. `path` is that of a record inside a map.
+-- The write of a record's table. `root` is the layer's own write; a spelling such as `ema_decay`
+-- for `optim.ema_decay` moves its value out of the record to there. Without a root such a spelling
+-- is refused. `path` is that of a record inside a map.
 local function record_write(root, record, t, p, path)
   local node = { tag = "table", place = p, children = {} }
   path = record.path or path or ""
@@ -111,7 +111,7 @@ local function record_write(root, record, t, p, path)
   return node
 end
 
---- What is said of a key that a map with given keys lacks.
+--- The message about a key that is not among the keys of a map.
 ---@param schema table  of the map
 ---@param path string   its path
 ---@param name string   the key
@@ -119,7 +119,7 @@ end
 function layer.unknown_key(schema, path, name)
   local names = environment.sorted_keys(schema.keys)
   local near = require("moonreel.text.nearest")(name, names)
-  return ("%s.%s is not known%s; there are %s"):format(path, name,
+  return ("%s.%s is not known%s; expected one of %s"):format(path, name,
     near and (", did you mean '" .. near .. "'?") or "", table.concat(names, ", "))
 end
 
@@ -147,7 +147,7 @@ local function map_write(root, schema, t, p, path)
   return node
 end
 
--- A private copy of list data: tables are copied, functions and markers inside stay what they are.
+-- A private copy of list data: tables are copied, functions and markers inside stay the same.
 local function copy(value, depth)
   if type(value) ~= "table" or getmetatable(value) ~= nil then
     return value
@@ -162,7 +162,7 @@ local function copy(value, depth)
   return out
 end
 
--- The write that a value stands for where a field of this schema is expected.
+-- The write that a value means where a field of this schema is expected.
 function write_of(root, schema, value, p, path)
   path = path or schema.path
   if type(value) == "function" then
@@ -190,7 +190,7 @@ function write_of(root, schema, value, p, path)
     node.replace = contents ~= nil
     return node
   end
-  -- entries of `stages` are recipes of their own and keep their places (settings/stages.lua)
+  -- each entry of `stages` is a recipe of its own and keeps its places (settings/stages.lua)
   if schema.tag == "stages" then
     return { tag = "leaf", value = value, place = p }
   end
@@ -214,10 +214,10 @@ function layer.of_recipe(body, file)
   return root
 end
 
---- The write that a late-bound value's result stands for.
+--- The write that the result of a late-bound value means.
 ---@param schema table
 ---@param value any
----@param p table      where the function was written
+---@the place where the function was written
 ---@param path string
 ---@return table write
 function layer.of_result(schema, value, p, path)

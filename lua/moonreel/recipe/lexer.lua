@@ -2,7 +2,7 @@
 -- @module moonreel.recipe.lexer
 local lexer = {}
 
--- the end of a long bracket that opens at `from`, or nil when none opens there
+-- the end of a long bracket that opens at `from`; nil if no long bracket opens there
 local function long_bracket(text, from)
   local level = text:match("^%[(=*)%[", from)
   if not level then
@@ -28,7 +28,7 @@ local function quoted(text, from)
     if c == "\n" then
       return hit - 1
     end
-    -- \z and an escaped line end swallow line ends, the rest one character
+    -- \z and an escaped line end skip line ends; others skip one character
     if text:sub(hit + 1, hit + 1) == "z" then
       at = text:find("%S", hit + 2) or #text + 1
     else
@@ -37,7 +37,7 @@ local function quoted(text, from)
   end
 end
 
--- what a word that begins with this character may be; any other is a mark of its own
+-- what a word that begins with this character may be; any other character is a mark by itself
 local begins = {}
 for byte = 0, 127 do
   local c = string.char(byte)
@@ -61,7 +61,7 @@ end
 
 local find, sub = string.find, string.sub
 
---- Split source text into words. Comments and blanks are left out.
+--- Splits source text into words. Comments and blanks are left out.
 ---@param text string
 ---@return table[] words  {kind = name|number|text|mark, text, from, to, line}
 function lexer.words(text)
@@ -71,7 +71,7 @@ function lexer.words(text)
       line = line + 1
     end
   end
-  -- a first line for the shell is no Lua
+  -- a first line for the shell is not Lua
   if sub(text, 1, 1) == "#" then
     at = find(text, "\n", 1, true) or #text + 1
   end

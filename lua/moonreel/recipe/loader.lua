@@ -14,7 +14,7 @@ local loader = {}
 local Loader = {}
 Loader.__index = Loader
 
---- A loader keeps the files of one bake.
+--- Makes a loader, which keeps the files of one bake.
 function loader.new()
   return setmetatable({ running = {}, compiled = {}, declared = {} }, Loader)
 end
@@ -23,8 +23,8 @@ local function key_text(key)
   return type(key) == "number" and "element [" .. key .. "]" or "'" .. tostring(key) .. "'"
 end
 
--- What one call of a constructor has written: its keys in order, their lines (nil when all stand on
--- its own line), and the last key when any number of values may stand there, none included.
+-- The keys that one call of a constructor has written: in order, with their lines (nil if all are
+-- on its own line), and the last key, if any number of values, even no value, may be there.
 local function written(constructor, computed, at)
   local keys, lines, position, k, one_line, open_ended = {}, {}, 0, 0, true, nil
   for _, item in ipairs(constructor.items) do
@@ -37,8 +37,8 @@ local function written(constructor, computed, at)
       key = computed[k].key
     end
     if lines[key] then
-      fault.recipe("%s: %s is written twice in one table, first at line %d; the last one would win "
-        .. "without a word",
+      fault.recipe("%s: %s is written twice in one table, first at line %d, and Lua would "
+        .. "silently keep the last one; try: remove one of the two",
         at(line), key_text(key), lines[key])
     end
     if item.open_ended then
@@ -50,8 +50,8 @@ local function written(constructor, computed, at)
   return { keys = keys, lines = not one_line and lines or nil, open_ended = open_ended }
 end
 
--- The functions that rewritten constructors call. They refuse what plain Lua would drop without a
--- word, and remember the lines.
+-- The functions that rewritten constructors call. They record the lines, and refuse values that
+-- plain Lua would drop silently.
 local function hooks(file, constructors)
   local open = {}
   local function at(line) return ("%s:%d"):format(file.shown, line) end
@@ -77,7 +77,7 @@ local function hooks(file, constructors)
     local frame = open[#open]
     local line = frame.constructor.items[n].line
     if key == nil then
-      fault.recipe("%s: a key is nil", at(line))
+      fault.recipe("%s: a key in [ ] is nil; expected a text or a number", at(line))
     end
     if math.type(key) == "float" and math.tointeger(key) then
       key = math.tointeger(key)
@@ -105,7 +105,8 @@ local function hooks(file, constructors)
   return env
 end
 
--- The environment of one file: the allow-list, `recipe` and `require`. It takes no new names.
+-- The environment of one file: the allow-list, `recipe` and `require`. New global names are
+-- refused.
 function Loader:environment(file, constructors)
   local env = environment.new()
   for name, hook in pairs(hooks(file, constructors)) do
@@ -143,10 +144,10 @@ function Loader:environment(file, constructors)
       if api[name] ~= nil then
         return api[name]
       end
-      fault.recipe("%s: recipe.%s is not known; there are none, remove, replace, extend, previous",
+      fault.recipe("%s: recipe.%s is not known; expected none, remove, replace, extend or previous",
         here(), tostring(name))
     end,
-    __newindex = function() fault.recipe("%s: recipe is fixed", here()) end,
+    __newindex = function() fault.recipe("%s: recipe cannot be changed", here()) end,
     __metatable = false, __name = "recipe",
   })
   local required = {}
@@ -184,7 +185,7 @@ end
 function Loader:compile(file)
   local entry = self.compiled[file.id]
   if not entry then
-    -- syntax errors are those of the text as written
+    -- syntax errors refer to the text as it was written
     local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
     if not chunk then
       fault.recipe("%s", problem)
@@ -198,7 +199,7 @@ end
 
 --- Run a file.
 ---@param file table
----@param where string|nil  who asks
+---@param where string|nil  the place that requires the file
 ---@return any value  what the file returned
 function Loader:run(file, where)
   for i, other in ipairs(self.running) do
@@ -208,7 +209,7 @@ function Loader:run(file, where)
         circle[#circle + 1] = self.running[j].shown
       end
       circle[#circle + 1] = file.shown
-      fault.recipe("%s: files go round in a circle: %s", where or file.shown,
+      fault.recipe("%s: files require each other in a circle: %s", where or file.shown,
         table.concat(circle, " -> "))
     end
   end
@@ -225,7 +226,7 @@ function Loader:run(file, where)
     if not text then
       error(value, 0)
     end
-    -- an error of Lua says its line; lack of memory and error(table) do not
+    -- an error of Lua has its line; lack of memory and error(table) do not
     fault.recipe("%s%s", text:sub(1, #file.shown + 1) == file.shown .. ":" and ""
       or file.shown .. ": ", text)
   end
@@ -233,9 +234,9 @@ function Loader:run(file, where)
   return value
 end
 
---- C3: the members of all lists, each once, in an order that keeps the order of every list.
+--- C3: the members of all lists, each once, in an order that agrees with the order of every list.
 ---@param lists table[]  strongest first; emptied
----@param name string    who asks, for messages
+---@param name string    the recipe, for messages
 ---@return table[]  strongest first
 function loader.merge(lists, name)
   local out = {}
@@ -263,7 +264,8 @@ function loader.merge(lists, name)
       end
     end
     if not chosen then
-      fault.recipe("%s: its parents ask for opposite orders of %s and %s",
+      fault.recipe("%s: its parents have %s and %s in opposite orders, so neither can be the "
+        .. "stronger one",
         name, live[1][1].shown, live[2][1].shown)
     end
     out[#out + 1] = chosen
@@ -275,8 +277,8 @@ function loader.merge(lists, name)
   end
 end
 
--- Runs a file and its ancestors. Gives its layer and its line: the file and all its ancestors,
--- strongest first.
+-- Runs a file and its ancestors. Returns its layer and its line of ancestors: the file and all its
+-- ancestors, strongest first.
 function Loader:declare(file, path, where)
   for i, other in ipairs(path) do
     if other.id == file.id then
@@ -305,7 +307,7 @@ function Loader:declare(file, path, where)
     local parent = self:declare(files.from(declaration.parents[i], file, declaration.parents.where),
       path, declaration.parents.where)
     lists[#lists + 1] = table.move(parent.line, 1, #parent.line, 1, {})
-    -- A file that is named twice, perhaps under two names, is one parent.
+    -- A file that is named twice, perhaps by two names, counts as one parent.
     local known_parent = false
     for _, other in ipairs(direct) do
       known_parent = known_parent or other == parent.layer

@@ -9,13 +9,14 @@ local function named(name)
   end })
 end
 
-marker.none = named "recipe.none"          -- the value none
+marker.none = named "recipe.none"          -- no value
 marker.remove = named "recipe.remove"      -- back to the default
 marker.previous = named "recipe.previous"  -- the last checkpoint of the stage before
 
---- A value as data, a copy: `none` stands for none, its name for the last checkpoint.
+--- A copy of a value as plain data: `none` replaces the marker none; recipe.previous becomes its
+-- name.
 ---@param value any
----@param none any  absent: nil
+---@param none any  if absent: nil
 function marker.plain(value, none)
   if value == nil or value == marker.none then
     return none
@@ -37,7 +38,7 @@ marker.absent = named "absent"
 local replaced = setmetatable({}, { __mode = "k" })
 local declared = setmetatable({}, { __mode = "k" })
 
---- `recipe.replace{...}`: these contents instead of a merge.
+--- `recipe.replace{...}`: these contents replace the inherited ones instead of a merge.
 ---@param t table
 ---@return table
 function marker.replace(t)
@@ -49,7 +50,7 @@ function marker.replace(t)
   return box
 end
 
---- The contents of a replace box, or nil for any other value.
+--- The contents of a recipe.replace{...}, or nil for any other value.
 function marker.replacement(value)
   return type(value) == "table" and replaced[value] or nil
 end

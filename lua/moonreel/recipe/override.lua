@@ -18,16 +18,16 @@ local function whole(text)
   return n and math.tointeger(n)
 end
 
---- Where a key leads.
+--- The field that a key means.
 ---@param key string
----@return table|nil target  {keys, schema, indices}; nil, problem when the key is unknown
+---@return table|nil target  {keys, schema, indices}; for an unknown key nil, and problem
 ---@return string|nil problem
 function override.target(key)
   local record = registry.get().root
   local keys, schema, indices = {}, record, {}
   local parts = registry.split(key)
   if #parts == 0 or key:find("%.%.") or key:match("^%.") or key:match("%.$") then
-    return nil, ("'%s' is no field name"):format(key)
+    return nil, ("'%s' is not a field name"):format(key)
   end
   for i, part in ipairs(parts) do
     if schema.tag == "record" then
@@ -87,8 +87,8 @@ local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false
 -- words that people write for a truth value, and what to try instead
 local near_truths = { yes = "true", on = "true", no = "false", off = "false" }
 
---- Is a word meant as the value of a flag before it? Words that `override.value` refuses are among
--- them, so that the refusal names the flag.
+--- Is a word meant as the value of the flag before it? This includes words that `override.value`
+-- refuses, so that the refusal names the flag.
 ---@param word string
 ---@return boolean
 function override.is_flag_value(word)
@@ -97,7 +97,7 @@ function override.is_flag_value(word)
     or literal.marker(word) ~= nil
 end
 
---- A text from the command line as a value of a schema.
+--- A text of the command line as a value of a schema.
 ---@return any|nil value
 ---@return string|nil problem
 function override.value(schema, text)
@@ -134,7 +134,7 @@ function override.value(schema, text)
     end
     return value
   end
-  -- A bare text stands for a list that holds it.
+  -- A bare text means a list with this one element.
   if tag == "list" and schema.element.tag == "text" and not text:match("^%s*[%[{(]") then
     return { text }
   end
@@ -149,7 +149,7 @@ function override.value(schema, text)
   return value
 end
 
--- The value with the keys that its schema wants: JSON has only text for integer keys.
+-- Changes keys to the type that the schema needs: JSON has only texts as keys.
 local function fit_keys(schema, value)
   local contents = marker.replacement(value)
   if contents then
@@ -187,7 +187,7 @@ local function element_value(text)
   return value
 end
 
---- One argument as a layer.
+--- Makes a layer of one argument.
 ---@param argument table  {key, text, argument}
 ---@return table layer  {write, shown}
 function override.layer(argument)
@@ -244,7 +244,7 @@ function override.layer(argument)
     keys = target.keys, on_command_line = true }
 end
 
---- `key=value` of the Lua face as an argument.
+--- Parses `key=value`, as Lua functions take it, into an argument.
 ---@param text string
 ---@return table argument
 function override.parse(text)

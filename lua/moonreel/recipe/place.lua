@@ -1,17 +1,17 @@
---- Records where tables of recipes were written: file and line of every key.
--- A place is {file, line} and, for a table that a helper built, `built = {file, line}`.
+--- Records where tables of recipes were written: file and line of every key. A place is {file,
+-- line} and, for a table that a helper built, `built = {file, line}`.
 -- @module moonreel.recipe.place
 local place = {}
 
--- table -> {file, line, lines = {key -> line}, values = {key -> value}}, without the last two when
--- all stand on one line; the tables live as long as their recipe
+-- table -> {file, line, lines = {key -> line}, values = {key -> value}}. The last two are absent if
+-- everything is on one line. An entry lives as long as the table of its recipe.
 local known = setmetatable({}, { __mode = "k" })
 
---- Remember a constructor's table.
+--- Records a constructor's table.
 ---@param t table
 ---@param file string  as shown in messages
 ---@param line integer
----@param lines table|nil  key -> line; nil: all keys stand on the constructor's line
+---@param lines table|nil  key -> line; nil if all keys are on the constructor's line
 function place.remember(t, file, line, lines)
   local values = lines and {}
   for key in next, lines or {} do
@@ -20,7 +20,7 @@ function place.remember(t, file, line, lines)
   known[t] = { file = file, line = line, lines = lines, values = values }
 end
 
---- A copy without some keys that keeps the places of the others.
+--- A copy without some keys; the other keys keep their places.
 ---@param t table
 ---@param left_out table  key -> true
 ---@return table
@@ -35,7 +35,7 @@ function place.without(t, left_out)
   return copy
 end
 
---- Where the table itself was written; nil for tables that no constructor made.
+--- Where the table itself was written; nil for a table that no constructor made.
 ---@param t table
 ---@return table|nil
 function place.of_table(t)
@@ -43,11 +43,10 @@ function place.of_table(t)
   return entry and { file = entry.file, line = entry.line }
 end
 
---- Where `t[key]` was written: its own line, or the constructor's when code has set it.
+--- Where `t[key]` was written: its own line, or the constructor's line if code has set it.
 ---@param t table
 ---@param key any
---- @param outer table place of t itself: a table built in another file keeps it next to its own
--- line
+---@param outer table place of t itself: a table that was built in another file has both places
 ---@return table place
 function place.of_key(t, key, outer)
   local entry = known[t]
@@ -57,7 +56,7 @@ function place.of_key(t, key, outer)
   local line = entry.line
   if entry.lines then
     local written = entry.values[key]
-    -- a key set later by code has the constructor's line (a NaN equals nothing, itself included)
+    -- a key that code has set later has the constructor's line (a NaN is not even equal to itself)
     if rawequal(written, t[key]) or written ~= written then
       line = entry.lines[key] or line
     end
@@ -68,7 +67,7 @@ function place.of_key(t, key, outer)
   return { file = entry.file, line = line }
 end
 
---- `file:line`, `file:line (built at file:line)`, or the argument or variable that it stands for.
+--- The text `file:line` or `file:line (built at file:line)`, or the argument or variable.
 ---@param p table
 ---@return string
 function place.text(p)

@@ -13,7 +13,7 @@ local words = require "moonreel.recipe.words"
 
 local registry = {}
 
--- records whose types families of models bring, and where more of them come from
+-- the note for records whose types families of models define: where more types can come from
 local OUTSIDE = (" (or that of a family in %s=FOLDER)"):format(families.VARIABLE)
 local FAMILIES = { model = OUTSIDE, vae = OUTSIDE, text_encoder = OUTSIDE, clip = OUTSIDE }
 
@@ -29,7 +29,7 @@ registry.split = split
 
 --- Keys as a path text: {"optim", "lr"} -> "optim.lr".
 ---@param keys table
----@param count integer|nil  of them, default all
+---@param count integer|nil  number of keys to use; default: all
 ---@return string
 function registry.path(keys, count)
   local shown = {}
@@ -39,7 +39,7 @@ function registry.path(keys, count)
   return table.concat(shown, ".")
 end
 
--- The record at `keys`, which is made when it is missing.
+-- The record at `keys`; it is made if it does not exist.
 local function record_at(root, keys, count)
   local at = root
   for i = 1, count do
@@ -54,7 +54,7 @@ local function record_at(root, keys, count)
   return at
 end
 
--- a default as bakes use it, without a further check; maps are written in normal form
+-- a default in the form that bakes use, without a further check; maps are written in normal form
 local function normal(schema, value)
   if value == nil or type(value) == "function" or schema.tag == "map" then
     return value
@@ -90,14 +90,15 @@ local function add_row(self, row)
   add_spellings(self, row)
 end
 
--- what files that go together must keep to
+-- raises an error when files do not fit together
 local function must(good, text, ...)
   if not good then
     error(text:format(...), 0)
   end
 end
 
--- two types may give one name different kinds; which of them holds is known only when `type` is
+-- two types may give one name different kinds; which one applies is known only with the final
+-- `type`
 local function either(a, b)
   local function inner(schema) return schema.tag == "record" or schema.tag == "map" end
   must(inner(a) == inner(b) and (a.tag == b.tag or not inner(a)),
@@ -108,7 +109,8 @@ local function either(a, b)
   return { tag = "either", none = a.none or b.none, row = a.row, path = a.path, from = a.from }
 end
 
--- Adds rows that exist only under some types of one record; `from` names who brings them.
+-- Adds rows that exist only under some types of one record; `from` names the file or family of the
+-- types.
 local function add_types(self, module, record_path, from)
   local record = record_at(self.root, split(record_path), #split(record_path))
   record.types = record.types or {}
@@ -157,7 +159,7 @@ local function add_types(self, module, record_path, from)
   type_schema.row.choices = choices
 end
 
--- the files' rows: {rows, ...} and {{from, fields = {record, types, fields}}, ...}
+-- gathers the rows of all files: {rows, ...} and {{from, fields = {record, types, fields}}, ...}
 local function gather()
   local plain, typed = {}, {}
   for _, path in ipairs(require("moonreel.app").embedded_list()) do
@@ -175,7 +177,7 @@ local function gather()
   return plain, typed
 end
 
--- one kind of part may stand in several records: {"vae", "model"}
+-- one kind of part may be used in several records: {"vae", "model"}
 local function add_records(self, one)
   local records = one.fields.record
   for _, record in ipairs(type(records) == "table" and records or { records }) do
@@ -183,7 +185,7 @@ local function add_records(self, one)
   end
 end
 
--- The field that keys lead to, any type's; nil.
+-- The field at keys, under any type; nil if there is no such field.
 local function field_at(root, keys)
   local at = root
   for _, key in ipairs(keys) do
@@ -192,7 +194,7 @@ local function field_at(root, keys)
   return at
 end
 
--- names that people bring from other trainers: spellings of the fields that are there
+-- adds names of other trainers as spellings of existing fields
 local function add_peers(self)
   for path, names in pairs(peers.same) do
     local schema = field_at(self.root, split(path))
@@ -215,7 +217,7 @@ local function build(plain, typed)
     for _, row in ipairs(rows) do
       add_row(self, row)
     end
-    -- whole records under another name: {ae = "vae"}
+    -- whole records with another name: {ae = "vae"}
     for spelling, path in pairs(rows.records or {}) do
       self.spellings[spelling] = split(path)
     end
@@ -227,7 +229,7 @@ local function build(plain, typed)
     end
   end
   add_peers(self)
-  -- a spelling such as lr_scheduler.warmup_steps stands in a record that has no fields of its own
+  -- a spelling such as lr_scheduler.warmup_steps needs a record that has no fields of its own
   for spelling in pairs(self.spellings) do
     local keys = split(spelling)
     if #keys > 1 and not self.spellings[keys[1]] then
@@ -246,7 +248,7 @@ function registry.get()
   return built
 end
 
---- Call f with other rows in the registry's place (reference files bring their own fields).
+--- Calls f with other rows in place of the registry (reference files bring their own fields).
 ---@param rows table[]
 ---@param f function
 function registry.with(rows, f, ...)
@@ -260,7 +262,7 @@ function registry.with(rows, f, ...)
   return table.unpack(results, 2, results.n)
 end
 
---- A field of a record: its own, or of its type. Without `type_name` any type will do.
+--- A field of a record, common or of its type. Without `type_name` it may be of any type.
 ---@param record table  schema
 ---@param name string
 ---@param type_name string|nil
@@ -277,7 +279,7 @@ function registry.field(record, name, type_name)
   return of_type and of_type.fields[name]
 end
 
--- what names_of has found: every bake asks for all of them
+-- results of names_of are kept, because every bake needs all of them
 local known_names = setmetatable({}, { __mode = "k" })
 
 local function names_of(record, type_name)
@@ -302,8 +304,8 @@ local function names_of(record, type_name)
   return names
 end
 
---- Names of a record's fields, sorted; those of `type_name` only, or of every type.
----@return string[]  not to be changed
+--- Names of a record's fields, sorted: those under `type_name`, or under any type.
+---@return string[]  must not be changed
 function registry.names(record, type_name)
   local by_type, key = known_names[record] or {}, type_name or ""
   known_names[record] = by_type
@@ -311,9 +313,8 @@ function registry.names(record, type_name)
   return by_type[key]
 end
 
---- Where a written name leads: keys of the canonical path, or nil.
--- `-` equals `_`; a name that the record lacks may be another spelling, at the root or inside
--- records.
+--- Resolves a written name into the keys of the canonical path, or nil. `-` equals `_`. A name that
+-- the record lacks may be another spelling, at the root or inside records.
 ---@param record table   schema of the record in which the name is written
 ---@param name string
 ---@return string[]|nil keys  from the root
@@ -326,7 +327,7 @@ function registry.resolve(record, name)
   return registry.get().spellings[prefix .. name]
 end
 
--- The canonical path of a written one, whose parts may be spellings; nil.
+-- The canonical path of a written path, whose parts may be spellings; nil if there is none.
 local function canonical(parts)
   local keys, at = {}, registry.get().root
   for _, part in ipairs(parts) do
@@ -336,12 +337,12 @@ local function canonical(parts)
     end
     keys, at = found, field_at(registry.get().root, found)
   end
-  -- a field that nothing reads is no answer
+  -- a field that nothing reads is not offered
   return at and at.tag ~= "record" and not (at.row and at.row.reader == false)
     and table.concat(keys, ".") or nil
 end
 
--- what is said of a name whose words tell what it is about
+-- the answer for a name whose words say what it is about
 local function of_words(name)
   local alike = words.alike((name:gsub("(%l)(%u)", "%1_%2"):gsub("[-.]", "_"):lower()))
   local path = alike and canonical(split(alike))
@@ -349,8 +350,8 @@ local function of_words(name)
     or alike and ": " .. peers.answer(alike) or nil
 end
 
--- What is said of a name of another trainer: "trainer.max_epochs", "optim.beta1", "outputDir". The
--- end of a path tells more than its beginning, which is a record there.
+-- The answer for a name of another trainer: "trainer.max_epochs", "optim.beta1", "outputDir". The
+-- end of a path says more than its beginning, which is a record of that trainer.
 local function of_peers(written)
   local snake = written:gsub("(%l)(%u)", "%1_%2"):gsub("-", "_"):lower()
   snake = snake:gsub("^datasets%.", "dataset.")
@@ -372,16 +373,16 @@ local function of_peers(written)
   return answer and (of_words(table.concat(parts, "_", 2)) or ": " .. answer) or nil
 end
 
--- a typing error seldom changes the first letter: 'batch' is no 'watch'
+-- a typing error seldom changes the first letter: 'batch' does not mean 'watch'
 local function may_mean(name, near)
   local a, b = name:lower(), near:lower()
   return a:sub(1, 1) == b:sub(1, 1) or a:sub(1, 1) == b:sub(2, 2) or a:sub(2, 2) == b:sub(1, 1)
 end
 
--- records whose fields people mean when they leave the record out, in this order
+-- records that people leave out in front of a field, in this order
 local MAIN <const> = { "optim", "model", "dataset", "scheduler", "sampling", "vae", "text_encoder" }
 
--- the field that a name means which joins record and field: sampling_method; nil
+-- the field for a name that joins record and field, as sampling_method; nil if there is none
 local function of_joined(name)
   for at in name:gmatch("()_") do
     local path = canonical { name:sub(1, at - 1), name:sub(at + 1) }
@@ -391,19 +392,19 @@ local function of_joined(name)
   end
 end
 
---- What an unknown name may have meant.
----@param record table   in which it is written
+--- A hint about what an unknown name may mean.
+---@param record table   the record in which it is written
 ---@param name string
----@param written string|nil  the whole path, where it goes on behind the name
+---@param written string|nil  the whole path, if it continues after the name
 ---@return string hint    ", did you mean 'x'?", ": " and an answer, where fields are listed, or ""
----@return boolean whole  it is about the whole path, not about the name alone
+---@return boolean whole  true if the hint is about the whole path, not about the name alone
 function registry.hint(record, name, written)
   local prefix = record.path == "" and "" or record.path .. "."
   local known = of_peers(written or prefix .. name) or of_joined(written or prefix .. name)
   if known then
     return known, true
   end
-  -- a field of this name may lie in another record
+  -- another record may have a field of this name
   for _, other in ipairs(MAIN) do
     local of = registry.get().root.fields[other]
     local found = of and registry.resolve(of, name)
@@ -411,7 +412,7 @@ function registry.hint(record, name, written)
       return (", did you mean '%s'?"):format(table.concat(found, ".")), false
     end
   end
-  -- a typing error seldom makes words that tell what a name is about
+  -- a typing error seldom makes words that have a meaning of their own
   local about = of_words(written or prefix .. name)
   if about then
     return about, true

@@ -1,9 +1,8 @@
---- Rewrites recipe source so that every table constructor records its lines.
--- `{ ... }` becomes `__table(__open(id), { ... })` and a computed key `[k]` becomes `[__key(n,
--- k)]`, on the same lines, so that line numbers in messages stay right. Only the source knows the
--- place of a value: a tail call leaves no frame of the recipe on the stack, and a line hook
--- misplaces list elements. Ref: recipes.md 4.
--- @module moonreel.recipe.rewrite
+--- Rewrites recipe source so that every table constructor records its lines. `{ ... }` becomes
+-- `__table(__open(id), { ... })` and a computed key `[k]` becomes `[__key(n, k)]`, on the same
+-- lines, so that line numbers in messages stay right. Only the source has the place of a value: a
+-- tail call leaves no frame of the recipe on the stack, and a line hook gives wrong lines for list
+-- elements. Ref: recipes.md 4.
 local lexer = require "moonreel.recipe.lexer"
 
 local rewrite = {}
@@ -18,14 +17,14 @@ for word in ("and break do else elseif end false for function goto if in local n
   keywords[word] = true
 end
 
--- `f{...}`, `f "text" {...}`, `f{...}{...}`: a constructor right after a value, or after another
+-- `f{...}`, `f "text" {...}`, `f{...}{...}`: a constructor directly after a value, or after another
 -- argument, is the argument of a call
 local function is_argument(before)
   return before and ((before.kind == "name" and not keywords[before.text])
     or before.kind == "text" or before.text == ")" or before.text == "]" or before.text == "}")
 end
 
--- the value of a literal key inside [ ]: text or number; nil when it is computed
+-- the value of a literal key inside [ ]: text or number; nil if the key is computed
 local function literal_key(word)
   if word.kind == "number" then
     return tonumber(word.text)
@@ -41,8 +40,8 @@ local function literal_key(word)
   return chunk and chunk()
 end
 
--- How the item that begins at words[i] names its key: `name =`, `[literal] =`, `[expression] =`, or
--- not at all.
+-- The form of the key of the item that begins at words[i]: `name =`, `[literal] =`, `[expression]
+-- =`, or no key.
 local function item_head(words, i)
   local word, after = words[i], words[i + 1]
   if word.kind == "name" and after and after.text == "=" then
@@ -62,7 +61,7 @@ local function item_head(words, i)
   return { line = word.line, positional = true }
 end
 
---- Rewrite one source text.
+--- Rewrites one source text.
 ---@param text string
 ---@return string code
 ---@return table[] constructors  id -> {line, items = {{line, key | computed | positional,
@@ -77,7 +76,7 @@ function rewrite.source(text)
   for i, word in ipairs(words) do
     local top = stack[#stack]
     local mark = word.kind ~= "text" and word.text
-    -- the first word after { or a separator begins an item of the constructor on top
+    -- the first word after { or a separator begins an item of the innermost constructor
     if top and top.mark == "{" and top.fresh and mark ~= "}" then
       top.fresh = false
       local item = item_head(words, i)
@@ -95,7 +94,7 @@ function rewrite.source(text)
         entry.argument = is_argument(words[i - 1])
         insert(word.from, (entry.argument and "(" or "") .. "__table(__open(" .. id .. "),")
       elseif mark == "[" and top and top.mark == "{" and top.computed_from == #top.items then
-        -- only the bracket that opens the item is its key
+        -- only the bracket that opens the item belongs to its key
         top.computed_from = nil
         entry.is_key = #top.items
         insert(word.to + 1, "__key(" .. entry.is_key .. ",")

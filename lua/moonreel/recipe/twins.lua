@@ -7,8 +7,9 @@ local renamed = { ["vae/inference/hunyuanvideo_vae"] = "vae/hunyuan",
   ["vae/train/video_dc_ae_disc"] = "vae/train_dc_ae_disc",
     ["vae/train/video_dc_ae"] = "vae/train_dc_ae" }
 
---- Names of the shipped recipes that a reference file stands for. Open-Sora 1.2 and its Lambda
--- reproduction give one path to two recipes; a path that neither has means any recipe of its name.
+--- Names of the shipped recipes that correspond to a reference file. Open-Sora 1.2 and its Lambda
+-- reproduction use one path for two recipes; a path that neither of them has means any recipe of
+-- its name.
 ---@param path string      configs/diffusion/train/image.py
 ---@param shipped string[]  names of the shipped recipes
 ---@return string[]

@@ -1,4 +1,4 @@
---- The final recipe as late-bound functions see it: read-only, with every spelling of a name; each
+--- The final recipe as late-bound functions see it: read-only, with every spelling of a name. Each
 -- value is computed when it is read.
 -- @module moonreel.recipe.view
 local marker = require "moonreel.recipe.marker"
@@ -6,7 +6,7 @@ local registry = require "moonreel.recipe.registry"
 
 local view = {}
 
---- A plain copy of what recipes may see; none becomes nil.
+--- A plain copy of a value for recipes; none becomes nil.
 ---@param value any
 ---@return any
 function view.plain(value)
@@ -23,7 +23,7 @@ function view.plain(value)
   return out
 end
 
--- Notes that the running late-bound value reads a path, for `why`.
+-- Records that the running late-bound value reads a path, for `why`.
 local function note_read(fold, keys)
   local call = fold.calls[#fold.calls]
   if call then
@@ -40,7 +40,7 @@ local function contains(list, wanted)
   return false
 end
 
--- The keys of what a view has under `name`, and its schema; nil for an entry that a map lacks.
+-- The keys of the child `name` of a view, and its schema; nil for an entry that a map lacks.
 local function child_of(fold, keys, schema, name)
   local path = table.move(keys, 1, #keys, 1, {})
   if schema.tag == "map" then
@@ -59,14 +59,14 @@ local function child_of(fold, keys, schema, name)
   local inner = fold:schema(path)
   if not inner then
     local hint = schema.path and registry.hint(schema, tostring(name)) or ""
-    -- 1 here, 2 the view's __index, 3 the recipe's line
+    -- level 1 is this function, 2 the view's __index, 3 the recipe's line
     error(("%s is not a field%s"):format(table.concat(path, "."),
       target and " of the present type" or hint), 3)
   end
   return path, inner
 end
 
---- What is at a path: a leaf's value, or a view of what lies below.
+--- The value at a path: a leaf's value, or a view of the fields below it.
 ---@param fold table
 ---@param keys table
 ---@param schema table

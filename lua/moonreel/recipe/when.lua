@@ -1,4 +1,4 @@
---- Decides whether a field is read, given the values of other fields: `when` of a row. See
+--- Decides whether a field is read, given the values of other fields: the `when` of a row. See
 -- README.md.
 -- @module moonreel.recipe.when
 local kinds = require "moonreel.recipe.kinds"
@@ -7,7 +7,7 @@ local registry = require "moonreel.recipe.registry"
 
 local when = {}
 
--- the path of a condition; with a point before it, one of the same record
+-- the path of a condition; one with a leading point is a field of the same record
 local function full(path, field) return (path:gsub("^%.", field:match "^(.*%.)" or "")) end
 
 local function holds(condition, value)
@@ -43,9 +43,9 @@ end
 ---@return table[]
 function when.conditions(row) return row.when.any or { row.when } end
 
---- When a row is read, in words.
+--- The text that says when a row is read.
 ---@param row table    with `when`
----@param field string the path at which it stands
+---@param field string the path of the row
 ---@return string
 function when.text(row, field)
   local texts = {}
@@ -55,10 +55,10 @@ function when.text(row, field)
   return table.concat(texts, " or ")
 end
 
---- Why nothing reads a field; nil: it is read.
+--- The reason why nothing reads a field; nil if it is read.
 ---@param row table
 ---@param field string
----@param value_at fun(path: string): any  none is recipe.none
+---@param value_at fun(path: string): any  none comes as recipe.none
 ---@return string|nil
 function when.unread(row, field, value_at)
   local value

@@ -3,9 +3,9 @@
 -- @module moonreel.recipe.words
 local words = {}
 
--- {words, name}: a name that is nowhere listed and has these words is answered as the listed name,
--- or by its field. Of each set, between `+`, the name has a word, any of those between `|`. The
--- first row that fits counts, so narrow rows stand before wide ones.
+-- {words, name}: an unlisted name that has these words gets the answer of the listed name, or means
+-- its field. Sets are separated by `+`: the name must have one word of each set. Words of a set are
+-- separated by `|`. The first row that fits counts, so narrow rows come before wide ones.
 local ROWS <const> = {
   { "wandb", "wandb_name" },
   { "mlflow|aim|comet|swanlab|neptune|clearml|tensorboard", "report_to" },
@@ -144,7 +144,7 @@ local ROWS <const> = {
     .. "embed|embedder|embedding|encoding|compression|stride|activation|bias", "pos_embed" },
 }
 
--- rows as lists of sets of words
+-- compiles rows into lists of sets of words
 local function compiled_words()
   local rows = {}
   for i, row in ipairs(ROWS) do
@@ -161,7 +161,7 @@ local function compiled_words()
   return rows
 end
 
--- does each set have a word of these?
+-- does each set have one of these words?
 local function fits(own, sets)
   for _, set in ipairs(sets) do
     local found = false
@@ -177,7 +177,7 @@ end
 
 local rows_by_words
 
---- The listed name that stands for one which is nowhere listed, by the words it is made of.
+--- The listed name that an unlisted name means, by the words of which it consists.
 ---@param name string  small letters, `_` between words
 ---@return string|nil
 function words.alike(name)
@@ -194,7 +194,7 @@ function words.alike(name)
   return nil
 end
 
---- All names that rows of words stand for.
+--- All names that a row leads to.
 ---@return string[]
 function words.models()
   local names = {}

@@ -317,7 +317,7 @@ local function find(fields, key)
     parts[#parts + 1] = part
   end
   if ("." .. key .. "."):find("..", 1, true) then
-    return nil, ("'%s' is no field name"):format(key)
+    return nil, ("'%s' is not a field name"):format(key)
   end
   for i, part in ipairs(parts) do
     if fields[path] == "map" then

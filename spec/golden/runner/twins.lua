@@ -226,7 +226,8 @@ local function ancestors(case)
     end
     seen[name] = true
     if not text then
-      error({ error = "./' and '../' count from the recipe itself", why = "no such file" }, 0)
+      error({ error = "./' and '../' are relative to the recipe's own folder",
+        why = "no such file" }, 0)
     end
     local file = read(case, name)
     file.name = name

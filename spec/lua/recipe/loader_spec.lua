@@ -61,7 +61,7 @@ describe("recipe files", function()
     dir:write("r.lua", 'return require("./r")')
     code, story = dir:fault('return recipe { steps = require("./r") }')
     assert.equal(3, code)
-    assert.matches("files go round in a circle: r%.lua %-> r%.lua", story)
+    assert.matches("files require each other in a circle: r%.lua %-> r%.lua", story)
   end)
 
   it("that ask for opposite orders are refused", function()
@@ -71,7 +71,7 @@ describe("recipe files", function()
     dir:write("ba.lua", 'return recipe.extend("./b", "./a") {}')
     local code, story = dir:fault('return recipe.extend("./ab", "./ba") {}')
     assert.equal(3, code)
-    assert.matches("opposite orders of", story)
+    assert.matches("in opposite orders", story)
   end)
 
   it("of shipped names are read from a path that holds one, and from nowhere else when it is a "
@@ -87,15 +87,15 @@ describe("recipe files", function()
       local _, err, code = folder.moonreel("why " .. name .. " lr", "mkdir -p '" .. dir.path
         .. "/x/y' && rm -rf '" .. dir.path .. "/recipes' && cd '" .. dir.path .. "/x/y' &&")
       assert.equal(3, code)
-      assert.matches("^moonreel: no file .*recipes/tiny/demo%.lua; ", err)
+      assert.matches("^moonreel: there is no file .*recipes/tiny/demo%.lua; ", err)
     end
   end)
 
   it("that do not exist are named, with what was tried and a near name", function()
     local code, story = dir:fault('return recipe.extend("./nothing") {}')
     assert.equal(3, code)
-    assert.matches("main%.lua:1: no file nothing%.lua; '%./' and '%.%./' count from the recipe "
-      .. "itself", story)
+    assert.matches("main%.lua:1: there is no file nothing%.lua; '%./' and '%.%./' are relative to "
+      .. "the recipe's own folder", story)
     code, story = dir:fault('return recipe.extend("tiny/demoo") {}')
     assert.equal(3, code)
     assert.matches("main%.lua:1: no recipe 'tiny/demoo', did you mean 'tiny/demo'%?", story)

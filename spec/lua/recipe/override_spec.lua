@@ -109,7 +109,7 @@ describe("overrides", function()
       ["min_lr=1"] = 'min_lr=1: min_lr is read only when lr_schedule is "1cycle", and it is '
         .. '"constant"',
       ["vae.micro_frame_size=17"] = "vae.micro_frame_size",
-      ["a..b=1"] = "'a..b' is no field name",
+      ["a..b=1"] = "'a..b' is not a field name",
       ["word"] = "'word': expected key=value",
     } do
       local code, story = dir:fault(plain, { argument })

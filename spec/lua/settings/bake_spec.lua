@@ -213,10 +213,10 @@ describe("env", function()
   it("holds what a recipe may set, no variable that makes libraries load code", function()
     local code, story = dir:fault('return recipe { env = { LD_PRELOAD = "x.so" } }')
     assert.equal(3, code)
-    assert.matches("main.lua:1: env.LD_PRELOAD is not known; there are .*NCCL_IB_HCA", story)
+    assert.matches("main.lua:1: env.LD_PRELOAD is not known; expected one of .*NCCL_IB_HCA", story)
     code, story = dir:fault("return recipe {}", { "env.NCCL_IB_HCAS=mlx5" })
     assert.equal(2, code)
-    assert.matches("env.NCCL_IB_HCAS is not known, did you mean 'NCCL_IB_HCA'%?; there are "
+    assert.matches("env.NCCL_IB_HCAS is not known, did you mean 'NCCL_IB_HCA'%?; expected one of "
       .. ".*NCCL_ALGO", story)
   end)
 end)

@@ -78,7 +78,7 @@ describe("stages", function()
     local code, story = dir:fault('return recipe.extend("./x", "./y") {\n'
       .. "stages = { { name = 'a', recipe = './yx' } } }")
     assert.equal(3, code)
-    assert.matches("^main%.lua:2: .*opposite orders of", story)
+    assert.matches("^main%.lua:2: .*in opposite orders", story)
   end)
 
   it("keep the lines of their entries", function()
@@ -186,7 +186,7 @@ describe("stages", function()
     local s = settings.bake(dir:write("outer.lua", outer), {}, { child = false })
     local ok, problem = pcall(require("moonreel.trainer").run, s)
     assert.is_false(ok)
-    assert.matches("a recipe of stages trains by moonreel.trainer.stages", problem.message)
+    assert.matches("a recipe with stages is trained by moonreel.trainer.stages", problem.message)
   end)
 end)
 

@@ -70,9 +70,9 @@ return {
       .. "epoch; none: reference if compat is set, otherwise own" },
   { "data_change", "text", default = "refuse", choices = { "refuse", "carry", "next", "restart" },
     reader = "data", affects = "nothing", resume = "free",
-    help = "what a resume does when the samples are others than the checkpoint's: refuse; train "
-      .. "the rest of the epoch without those that it had; begin the next epoch; begin the first "
-      .. "one" },
+    help = "what a resume does when the samples differ from those of the checkpoint: refuse; "
+      .. "carry: train the rest of the epoch without those already trained; next: begin the next "
+      .. "epoch; restart: begin the first epoch" },
   { "allow_empty_buckets", "boolean", default = false, reader = "data", resume = "free",
     help = "skip lengths of bucket_config that no sample can enter, instead of refusing them" },
   { "resolutions", { map = { record = {
