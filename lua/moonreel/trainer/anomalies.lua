@@ -1,5 +1,5 @@
 --- How a run reacts to faulty steps: a loss or gradient that is not finite, or a spike. All ranks
--- have the same sums of a step, so they decide alike without communication.
+-- have the same sums of a step, so they decide the same without communication.
 -- @module moonreel.trainer.anomalies
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -10,7 +10,8 @@ local trouble = {}
 
 local BAD_STEPS_MAX <const> = 3
 
---- Keep what a step was made of until it is judged, and those before it that count with it.
+--- Keeps the samples of a step until the step is judged, and those of earlier steps that may be
+-- judged with it.
 ---@param r mr.Run
 ---@param batches table[]  {source, ids, n} of all micro-batches, of all ranks
 function trouble.remember(r, batches)
@@ -20,7 +21,7 @@ function trouble.remember(r, batches)
   end
 end
 
--- the samples of the last steps, as rows of their indexes, from 0
+-- the samples of the last steps, as index rows counted from 0
 local function samples_of(r, steps)
   local rows = json.array()
   for i = math.max(1, #r.recent - steps + 1), #r.recent do
@@ -33,7 +34,7 @@ local function samples_of(r, steps)
   return rows
 end
 
--- go back on a run of bad steps; stop where that was in vain
+-- goes back after several bad steps in a row; stops the run if that did not help before
 local function check_bad(r)
   if r.bad < BAD_STEPS_MAX then
     return
@@ -44,12 +45,12 @@ local function check_bad(r)
   end
   saves.commit(r)
   r.team:raise("MR_E_NONFINITE", ("step %d: %d steps in a row without a finite loss and gradient; "
-    .. "parameters are those of step %d\n"
+    .. "the parameters are those of step %d\n"
     .. "  try: a smaller lr, grad_clip = 1, dtype = \"fp32\""):format(r.step,
       r.bad, r.step - r.bad))
 end
 
--- tell a spike, once; go back where the recipe says so, to each checkpoint once
+-- reports a spike once; goes back if the recipe says so, to each checkpoint once
 local function check_spike(r)
   local spike, policy = r.spike, r.settings.spike
   if not spike or policy.action ~= "skip" and (spike.steps or 0) > policy.norm_steps then
@@ -64,12 +65,12 @@ local function check_spike(r)
   end
   if policy.action == "rollback" and not saves.go_back(r, { most = r.step - policy.back_steps,
       above = r.spikes.back, skip = policy.skip_batches, why = why }) then
-    r.progress:say(("step %d: no checkpoint to go back to: none is old enough, or the run has gone "
-      .. "back to it before; the run goes on"):format(r.step))
+    r.progress:say(("step %d: there is no checkpoint to go back to: all are too new, or the run "
+      .. "has gone back to it before; the run goes on"):format(r.step))
   end
 end
 
---- Judge the step that has just ended, and act.
+--- Judges the step that has just ended, and acts.
 ---@param r mr.Run
 function trouble.check(r)
   check_bad(r)

@@ -1,9 +1,9 @@
---- The size of communication buckets, found by trial where the recipe asks for that
--- (plugin_config.reduce_bucket_size_in_m = "auto"): some steps of nothing but zeros at the size of
--- the formula, and at sizes around it, before the state of the run is allocated. All ranks take the
--- same. The norm of the gradient is a sum of sums over buckets, whose last bits depend on the size:
--- a run that goes on by as many ranks keeps what was found before, and a recipe that has the size
--- of the journal has the bits of the run. Ref: parallelism 2.
+--- Finds the size of communication buckets by trial, if the recipe asks for that
+-- (plugin_config.reduce_bucket_size_in_m = "auto"). Before the state of the run is allocated, it
+-- runs some steps over zeros at the size of the formula and at sizes around it. All ranks take the
+-- same size. The gradient norm is a sum of sums over buckets, so its last bits depend on the size:
+-- a resumed run with the same number of ranks keeps the size found before, and a recipe that sets
+-- the size from the journal gives the bits of the run. Ref: parallelism 2.
 -- @module moonreel.trainer.bucket_trial
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -18,18 +18,18 @@ local setup = require "moonreel.trainer.setup"
 
 local bucket_trial = {}
 
---- Steps of a trial that count, behind one that does not.
+--- Measured steps of a trial, after one that is not measured.
 bucket_trial.steps = 3
 
 local MILLION = 1 << 20
--- how much quicker another size has to be than that of the formula
+-- another size must be this many times faster than the size of the formula
 local MARGIN = 1.01
--- of a micro-step that is not the forward pass
+-- share of a micro-step that is not the forward pass
 local BACKWARD = 2 / 3
--- elements of the sums by which links are measured, and how often
+-- elements of the sums by which links are measured, and the number of sums
 local SMALL, LARGE, SUMS = 1, 1 << 20, 3
 
--- the bucket with most pixels in a batch, of the recipe's table
+-- the bucket with the most pixels in a batch, in the recipe's table
 local function largest_of(settings)
   local found, most
   for _, resolution in ipairs(buckets.resolve(settings:plain "bucket_config",
@@ -48,7 +48,7 @@ local function largest_of(settings)
   return found
 end
 
--- the longest of all ranks
+-- the longest time of all ranks
 local function slowest(r, seconds)
   for _, row in ipairs(r.team:all { seconds }) do
     seconds = math.max(seconds, row[1])
@@ -56,7 +56,7 @@ local function slowest(r, seconds)
   return seconds
 end
 
--- seconds of a sum of `elements` elements over all ranks, the quickest of some
+-- seconds of a sum of `elements` elements over all ranks: the fastest of several
 local function sum_s(r, elements)
   local x <close>, least = T.new("f32", { elements }), math.huge
   for _ = 1, SUMS do
@@ -74,7 +74,7 @@ local function close(t)
   end
 end
 
--- a micro-step over zeros
+-- runs a micro-step over zeros
 local function micro_step(t)
   local config = program.config(t.settings, t.reduced and t.ranks or nil, t.mesh.sequence, t.fresh)
   local shape = feed.new(t.settings, t.pipe):shape(largest_of(t.settings))
@@ -89,7 +89,7 @@ local function micro_step(t)
   return step
 end
 
--- seconds of a step, and of its micro-step, with buckets of `elements` elements; the median of all
+-- median seconds of a step, and of its micro-step, with buckets of `elements` elements
 local function try(r, elements)
   local s = r.settings
   local t <close> = setmetatable({ kept = {}, notes = {}, split = mesh.split(s, r.team.rank) },
@@ -116,8 +116,8 @@ local function try(r, elements)
   return steps[#steps // 2 + 1], slowest(r, micros[#micros])
 end
 
--- what the formula says by the links of this moment; of GPUs, whose links are not asked, where one
--- begins without knowing them
+-- The size by the formula, for the links as measured now. Links of GPUs are not measured; the
+-- formula then begins without their rates.
 local function by_formula(r, trained)
   local start = bucket_size.start(r.team.size)
   if r.facts.device ~= "cpu" then
@@ -129,7 +129,7 @@ local function by_formula(r, trained)
     rate = 4 * LARGE / math.max(large_s - latency_s, 1e-9), backward_s = BACKWARD * micro_s }
 end
 
--- the size that this run has found before, as its checkpoint has it
+-- the size that this run found before, from its checkpoint
 local function found_before(r)
   local before = r.found and r.source.manifest.run_state.bucket_size
   return before and before.ranks == r.team.size and before.elements or nil
@@ -139,7 +139,7 @@ local function say(r, elements, form, ...)
   r.progress:say(("reduce_bucket_size_in_m = %g" .. form):format(elements / MILLION, ...))
 end
 
--- try sizes; returns the row of the journal
+-- tries sizes; returns the row of the journal
 local function found_now(r)
   local trained = r.pipe:counts()
   local size = { ranks = r.team.size, formula = by_formula(r, trained), tried = {} }
@@ -150,13 +150,13 @@ local function found_now(r)
   for _, one in ipairs(size.tried) do
     say(r, one.elements, ": %.1f ms a step%s%s", one.seconds * 1000,
       one.elements == size.formula and ", by formula" or "",
-      one.elements == size.elements and ", taken" or "")
+      one.elements == size.elements and ", chosen" or "")
   end
   return size
 end
 
---- Find the size, and declare the models again with it. Nothing where the recipe says it, where a
--- rank is alone, and where no bucket takes samples, which the next steps refuse.
+--- Finds the size and declares the models again with it. Does nothing if the recipe sets the size,
+-- if there is one rank, or if no bucket takes samples, which later steps refuse.
 function bucket_trial.run(r)
   local s = r.settings
   if s.plugin_config.reduce_bucket_size_in_m ~= "auto" or r.team.size == 1

@@ -6,17 +6,17 @@ local sets = require "moonreel.watch.sets"
 
 local cadence = {}
 
---- The buffer through which a checkpoint passes that is not copied whole.
+--- Bytes of the buffer through which a checkpoint is written that is not copied as a whole.
 cadence.WINDOW_BYTES = 64 << 20
 
--- steps from one checkpoint to the next one of which a set is made
+-- the steps between checkpoints for each set
 local function periods_of(settings)
   return { [sets.OWN] = settings.sampling.every, [sets.LOSS] = settings.eval.every }
 end
 
---- What is made of checkpoints while a run trains.
+--- The sets that are made of checkpoints while a run trains.
 ---@param settings table
----@param step integer|nil  of the checkpoint of this step; nil: of any
+---@param step integer|nil  the sets for the checkpoint of this step; nil: those for any checkpoint
 ---@return table<string, boolean>  names of moonreel.watch.sets
 function cadence.sets(settings, step)
   local due = {}
@@ -26,7 +26,7 @@ function cadence.sets(settings, step)
   return due
 end
 
---- Steps from one checkpoint to the next one; 0: none is taken by steps.
+--- Steps from one checkpoint to the next; 0: checkpoints do not depend on steps.
 function cadence.interval(settings)
   if settings.ckpt_every > 0 then
     return settings.ckpt_every
@@ -38,15 +38,15 @@ function cadence.interval(settings)
   return least
 end
 
---- Snapshots that a run has in memory from its start: one is written while the next is taken,
--- unless saves are minutes apart. None where steps wait for saves (async_io = false), or none
--- follows a save: then a checkpoint passes through a buffer (cadence.WINDOW_BYTES).
+--- Number of snapshots that a run has in memory from its start: one is written while the next is
+-- taken, unless saves are minutes apart. It is 0 if steps wait for saves (async_io = false), or if
+-- no step follows a save: then a checkpoint passes through a buffer (cadence.WINDOW_BYTES).
 function cadence.buffers(settings)
   return not settings.async_io and 0 or cadence.interval(settings) > 0 and 2
     or settings.ckpt_minutes > 0 and 1 or 0
 end
 
---- Host memory that saves take.
+--- Host memory that saves need.
 ---@param settings table
 ---@param saved integer  bytes of a checkpoint, or of a rank's share of it
 ---@return integer
@@ -63,8 +63,8 @@ local function common_multiple(a, b)
   return a // x * b
 end
 
--- steps up to `steps` that are multiples of at least one of periods[i], periods[i + 1], ..., and of
--- `of`
+-- counts the steps up to `steps` that are multiples of at least one of periods[i], periods[i + 1],
+-- ..., and of `of`
 local function multiples(steps, periods, i, of)
   if i > #periods then
     return 0
@@ -74,7 +74,7 @@ local function multiples(steps, periods, i, of)
     both)
 end
 
---- The checkpoints that a run of `steps` steps in `hours` hours writes.
+--- The number of checkpoints that a run of `steps` steps in `hours` hours writes.
 function cadence.count(settings, steps, hours)
   local minutes, periods, last = settings.ckpt_minutes, {}, 1
   for _, every in ipairs { settings.ckpt_every, settings.sampling.every, settings.eval.every } do
@@ -88,7 +88,7 @@ function cadence.count(settings, steps, hours)
   return math.tointeger(math.max(by_steps, by_time))
 end
 
---- When a run saves, for people, and what of the host's memory that takes.
+--- Text for people: when a run saves, and how much host memory that needs.
 ---@param settings table
 ---@param saved integer  bytes of a checkpoint, or of a rank's share of it
 ---@return string
@@ -107,17 +107,17 @@ function cadence.words(settings, saved)
     or ("steps wait for a save, which goes through %s"):format(progress.bytes(bytes)))
 end
 
---- Is a save due by the clock of the first rank? The others hear of it with the losses of a step.
+--- Is a save due by the clock of the first rank? Other ranks learn it with the losses of a step.
 -- Jobs that take steps without saving have no `saved_s`.
----@param r mr.Run  saved_s: when the last save was, or the run began
+---@saved_s: time of the last save, or of the beginning of the run
 function cadence.late(r)
   local minutes = r.settings.ckpt_minutes
   return r.saved_s and r.team.leads and minutes > 0 and base.now_s() - r.saved_s >= 60 * minutes
     and r.saver:status().pending == 0
 end
 
---- Is a checkpoint to be taken behind the step that is done? All ranks give the same answer.
----@param r mr.Run  late: the first rank's clock said so
+--- Is a checkpoint due after the step that has ended? All ranks give the same answer.
+---@late: whether the clock of the first rank said so
 function cadence.due(r)
   local every = r.settings.ckpt_every
   r.late = r.late or r.team.size == 1 and cadence.late(r)

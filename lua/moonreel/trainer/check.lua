@@ -17,19 +17,19 @@ function check.name(s)
   return (name:gsub("[^%w%._%-]", "-"))
 end
 
--- files that differ on one host, or other words, are found before anything runs
+-- finds files or words that differ between hosts before anything runs
 local function expect_same_recipe(r)
   r.team:same(r.settings.hash, function(theirs)
     base.raise("MR_E_RECIPE", ("the recipe has other values here (%s) than on rank 0 (%s); try: "
-      .. "the same files and words on all hosts"):format(r.settings.hash, theirs))
+      .. "the same recipe files and the same command on all hosts"):format(r.settings.hash, theirs))
   end)
 end
 
---- What ranks other than the first use as a journal.
+--- The journal of ranks other than the first: it writes nothing.
 check.silent = {append = function() end, sync = function() end, close = function() end,
   waiting = function() return 0, "", 0 end}
 
---- Refuse a training that nothing ends.
+--- Refuses a training without an end.
 ---@param s table  settings
 function check.has_end(s)
   if s.steps == 0 and s.epochs == 0 then
@@ -38,33 +38,34 @@ function check.has_end(s)
   end
 end
 
--- batch_size is that of renderings and of job = "reconstruct": buckets of a training have their own
+-- batch_size is for renderings and for job = "reconstruct"; training uses the batches of
+-- bucket_config
 local function check_batches(s)
   for _, leaf in ipairs(s.batch_size and s.job ~= "reconstruct" and s:leaves() or {}) do
     local batch = leaf.keys[1] == "bucket_config" and leaf.value and leaf.value[2]
     if batch and batch ~= s.batch_size then
-      blame.raise(s, "batch_size", "MR_E_RECIPE", "batch_size = %d: bucket_config has the batch of "
-        .. "each bucket, %d in %s; try: no batch_size; of renderings it is sampling.batch_size",
-        s.batch_size, batch, leaf.path)
+      blame.raise(s, "batch_size", "MR_E_RECIPE", "batch_size = %d, but training uses the "
+        .. "batches of each bucket, %d in %s; try: leave batch_size out; sampling.batch_size is "
+        .. "for renderings", s.batch_size, batch, leaf.path)
     end
   end
 end
 
--- features that were made before are those of a cache
+-- features that were computed before come from a cache
 local function check_features(s)
   if s.dataset.type == "BatchFeatureDataset" and not s.cached
       and not (s.load_video_features and s.load_text_features) then
-    blame.raise(s, "dataset.type", "MR_E_RECIPE", "dataset.type = BatchFeatureDataset: features "
-      .. "are those of a cache, and %s = false; try: cached = true, or dataset.type = "
+    blame.raise(s, "dataset.type", "MR_E_RECIPE", "dataset.type = BatchFeatureDataset trains on "
+      .. "features from a cache, but %s = false; try: cached = true, or dataset.type = "
       .. "VariableVideoTextDataset", s.load_video_features and "load_text_features"
       or "load_video_features")
   end
 end
 
---- Refuse settings that nothing reads.
+--- Refuses settings that cannot be trained.
 function check.run(r)
   local s = r.settings
-  -- values of a checkpoint may be taken behind the first look at them
+  -- the values of a checkpoint may be known only after the progress was made
   r.progress = r.progress or progress.new(s.steps, s.log_every, r.team.leads and r.write
     or not r.team.leads and check.silent.append or nil)
   r.progress.total, r.progress.every = s.steps, s.log_every
@@ -75,8 +76,8 @@ function check.run(r)
   expect_same_recipe(r)
   s:require_readers()
   if s.stages then
-    base.raise("MR_E_USAGE", "a recipe of stages trains by moonreel.trainer.stages; try: moonreel "
-      .. "train, or bake one of them")
+    base.raise("MR_E_USAGE", "a recipe with stages is trained by moonreel.trainer.stages; try: "
+      .. "moonreel train RECIPE, or bake one of its stages")
   end
   local function refuse(path, form, ...) blame.raise(s, path, "MR_E_RECIPE", form, ...) end
   check_batches(s)
@@ -85,11 +86,13 @@ function check.run(r)
     refuse(s.vae.type and "text_encoder.type" or "vae.type",
       "training needs vae.type and text_encoder.type%s; "
       .. "try: vae = { type = \"dct\" }, text_encoder = { type = \"bytes\" }",
-      (s.load_video_features or s.load_text_features) and ", also with features from a cache, "
-      .. "which is made by them (job = \"extract\"); files of another program are not read" or "")
+      (s.load_video_features or s.load_text_features) and ", also for features from a cache, "
+      .. "which these encoders make (job = \"extract\"); features of other programs cannot be "
+      .. "read" or "")
   end
   if #sources.of(s) == 0 then
-    refuse("dataset.data_path", "dataset.data_path is none; try: --data-path NAME.mrx")
+    refuse("dataset.data_path", "dataset.data_path is not set, so there is nothing to train on; "
+      .. "try: --data-path NAME.mrx")
   end
   if not s.bucket_config then
     refuse("bucket_config", "bucket_config is not set, so no clip has a bucket; try: bucket_config "
@@ -101,12 +104,12 @@ function check.run(r)
   end
   check.has_end(s)
   if s.spike.action == "rollback" and cadence.interval(s) == 0 then
-    refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there is nothing to "
-      .. "go back to; try: ckpt_every = %d, or spike.action = \"skip\"",
+    refuse("spike.action", "spike.action = \"rollback\" with ckpt_every = 0: there would be no "
+      .. "checkpoint to go back to; try: ckpt_every = %d, or spike.action = \"skip\"",
       math.max(1, s.spike.back_steps // 2))
   end
   if s.lr_schedule == "1cycle" and not (s.min_lr and s.max_lr) then
-    refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, %s is none; "
+    refuse("lr_schedule", "lr_schedule = \"1cycle\" needs min_lr and max_lr, and %s is not set; "
       .. "try: min_lr = 1e-5, max_lr = 1e-4", s.min_lr and "max_lr" or "min_lr")
   end
 end

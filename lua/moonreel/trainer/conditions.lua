@@ -1,8 +1,7 @@
 --- Visual conditions of a batch: drawn for each sample, encoded from its own pixels, and
 -- concatenated with the latents that a model learns from. A given frame is encoded separately from
--- the clip, so that it contains nothing of later frames; if the clip's own latent has no
--- more, that is used.
--- Ref: opensora-2.0.md 3.
+-- the clip, so that it contains nothing of later frames. If the clip's own latent contains no later
+-- frames, that latent is used. Ref: opensora-2.0.md 3.
 -- @module moonreel.trainer.conditions
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -15,9 +14,9 @@ local share = require "moonreel.trainer.share"
 
 local conditions = {}
 
--- ---- what a recipe asks for
+-- ---- settings ----
 
--- refuse all of condition_config, with the line of its first entry
+-- refuses condition_config as a whole, with the line of its first entry
 local function refuse(s, form, ...)
   local path = "condition_config"
   for _, leaf in ipairs(s:leaves()) do
@@ -33,7 +32,7 @@ local function check_model(s, pipe)
       s.model.type, pipe.model.conditions and " with model.cond_embed = false" or "")
   elseif takes_one and not config then
     blame.raise(s, "model.cond_embed", "MR_E_RECIPE", "model.cond_embed is true and "
-      .. "condition_config is none: nothing says which frames are given; try: condition_config = "
+      .. "condition_config is not set, so no frame would be given; try: condition_config = "
       .. "{ t2v = 1 }, or model.cond_embed = false")
   end
 end
@@ -41,8 +40,9 @@ end
 local function check_autoencoder(s, auto)
   local step = condition.frames_of(auto)
   if not auto.apart and step > 1 then
-    refuse(s, "vae.type = %s is a part of the step, and %d frames are one of its latent frames: "
-      .. "none can be encoded apart; try: an autoencoder with weights of its own", s.vae.type, step)
+    refuse(s, "vae.type = %s runs inside the step and encodes %d frames as one latent frame: "
+      .. "a given frame cannot be encoded separately; try: an autoencoder with its own weights "
+      .. "(vae.from_pretrained)", s.vae.type, step)
   end
 end
 
@@ -50,8 +50,8 @@ local function check_causal(s, auto)
   local step, causal = condition.frames_of(auto)
   local given = s.is_causal_vae
   if given ~= nil and step > 1 and given ~= causal then
-    blame.raise(s, "is_causal_vae", "MR_E_RECIPE", "is_causal_vae is %s, the first latent frame of "
-      .. "vae.type = %s stands for %s; try: is_causal_vae = %s", given, s.vae.type,
+    blame.raise(s, "is_causal_vae", "MR_E_RECIPE", "is_causal_vae is %s, but the first latent "
+      .. "frame of vae.type = %s covers %s; try: is_causal_vae = %s", given, s.vae.type,
       causal and "one frame" or ("%d frames"):format(step), causal)
   end
 end
@@ -68,7 +68,8 @@ local function lengths_of(s)
   return list
 end
 
--- a type for which no clip is long enough would never be drawn, a clip without a type cannot train
+-- A type for which all clips are too short would never be drawn; a clip that is too short for all
+-- types cannot train.
 local function check_lengths(s, auto, weights)
   local step, causal = condition.frames_of(auto)
   local longest, drawn = 0, {}
@@ -80,22 +81,22 @@ local function check_lengths(s, auto, weights)
       drawn[row[1]] = true
     end
     if #fitting == 0 then
-      blame.raise(s, clip.path, "MR_E_RECIPE", "%s: clips of %d frames are too short for all of "
-        .. "condition_config; try: condition_config.t2v = 1, or longer clips", clip.path,
+      blame.raise(s, clip.path, "MR_E_RECIPE", "%s: clips of %d frames are too short for all "
+        .. "kinds in condition_config; try: condition_config.t2v = 1, or longer clips", clip.path,
         clip.frames)
     end
   end
   for _, row in ipairs(longest > 0 and weights or {}) do
     if not drawn[row[1]] then
-      blame.raise(s, "condition_config." .. row[1], "MR_E_RECIPE", "condition_config.%s gives %d "
-        .. "frames, the longest clips of bucket_config have %d; try: longer clips, or "
+      blame.raise(s, "condition_config." .. row[1], "MR_E_RECIPE", "condition_config.%s needs %d "
+        .. "frames, but the longest clips of bucket_config have %d; try: longer clips, or "
         .. "condition_config.%s = recipe.remove", row[1], condition.pixels(row[1], causal), longest,
         row[1])
     end
   end
 end
 
---- Refuse conditions that a model, an autoencoder or the clips of a recipe do not take.
+--- Refuses conditions that do not fit the model, the autoencoder or the clips of a recipe.
 ---@param settings table     baked
 ---@param pipe mr.Pipeline
 function conditions.check(settings, pipe)
@@ -108,22 +109,22 @@ function conditions.check(settings, pipe)
     check_autoencoder(settings, pipe.autoencoder)
     local weights = condition.weights(settings:plain "condition_config")
     if #weights == 0 then
-      refuse(settings, "no type has a weight above 0; try: condition_config = { t2v = 1 }")
+      refuse(settings, "all weights are 0; try: condition_config = { t2v = 1 }")
     end
     check_lengths(settings, pipe.autoencoder, weights)
   end
 end
 
--- ---- what is drawn and encoded
+-- ---- drawing and encoding ----
 
 local Conditions = {}
 Conditions.__index = Conditions
 
---- What stays the same over a run.
+--- Makes the conditions of a run.
 ---@param settings table     baked: condition_config, seed
 ---@param pipe mr.Pipeline
----@param from table          codec, latents, plain, mesh: as moonreel.trainer.feed takes them
----@return mr.Conditions|nil  nil: the model takes none
+---@codec, latents, plain, mesh: as moonreel.trainer.feed takes them
+---@return mr.Conditions|nil  nil if the model takes no conditions
 function conditions.new(settings, pipe, from)
   if not pipe:takes "cond" then
     return nil
@@ -137,7 +138,7 @@ function conditions.new(settings, pipe, from)
     group = from.mesh and from.mesh.group or nil }, Conditions)
 end
 
---- What any condition of a recipe encodes of a clip, each once.
+--- All parts that any condition of a recipe encodes of a clip, each once.
 ---@param latent integer  frames
 ---@param frames integer  in pixels
 ---@return mr.ConditionPart[]
@@ -155,8 +156,8 @@ function Conditions:encoded(latent, frames)
   return list
 end
 
---- What a condition gives of a clip; of an autoencoder within the step, which takes each frame by
--- itself, all of it is the clip's own latent.
+--- The parts that a condition gives of a clip. For an autoencoder inside the step, which encodes
+-- each frame by itself, all parts are the clip's own latent.
 ---@param name string
 ---@param latent integer  frames
 ---@param frames integer  in pixels
@@ -169,9 +170,9 @@ function Conditions:parts(name, latent, frames)
   return list
 end
 
---- How often parts of clips are encoded apart, by their pixel frames.
+--- How often parts of clips are encoded separately, by their pixel frames.
 ---@param frames integer  of the clips, in pixels
----@return table<integer, number>  parts of a clip, on average
+---@the mean number of such parts in a clip
 function Conditions:shares(frames)
   local latent, all, shares = self.auto:latent(frames, 1, 1)[2], 0, {}
   local fitting = frames > 1
@@ -187,7 +188,7 @@ function Conditions:shares(frames)
   return shares
 end
 
---- What is given of a sample, a function of the seed, its key and the epoch.
+--- The parts that are given of a sample: a function of the seed, its key and the epoch.
 ---@param key integer
 ---@param epoch integer
 ---@param latent integer  frames
@@ -202,12 +203,12 @@ function Conditions:drawn(key, epoch, latent, frames)
   return self:parts(condition.draw(fitting, u), latent, frames)
 end
 
---- Latents of the part of a clip.
+--- Prepares the pixels and noise of a part of a clip for the codec.
 ---@param codec mr.Codec
 ---@param clip mr.Tensor           u8 [T, 3, H, W]
 ---@param part mr.ConditionPart
----@param draw table               seed, key, epoch: of its draws, which are not the clip's
----@return mr.Tensor pixels, table|nil noise   as Codec:encode takes them
+---@seed, key, epoch of its draws, which differ from those of the clip
+---@return mr.Tensor pixels, table|nil noise   for Codec:encode
 function conditions.part_of(codec, clip, part, draw)
   local shape = clip.shape
   return clip:slice(0, part.first, part.first + part.frames), codec:noise(part.frames, shape[3],
@@ -219,7 +220,7 @@ local function clip_of(pixels, b)
   return pixels:slice(0, b - 1, b):reshape { table.unpack(pixels.shape, 2) }
 end
 
--- all that a batch encodes apart: f(b, part)
+-- calls f(b, part) for all parts that a batch encodes separately
 local function each(rows, first, last, f)
   for b = first, last do
     for _, part in ipairs(rows[b]) do
@@ -230,7 +231,7 @@ local function each(rows, first, last, f)
   end
 end
 
--- latents of given frames at their places [B, C, T, H, W], by get(b, part): f32 [C, n, H, W]
+-- puts latents of given frames at their places [B, C, T, H, W]; get(b, part): f32 [C, n, H, W]
 local function laid(rows, size, first, last, get)
   local z = T.new("f32", { #rows, table.unpack(size) })
   each(rows, first, last, function(b, part)
@@ -241,7 +242,7 @@ local function laid(rows, size, first, last, get)
   return z
 end
 
--- what is encoded apart of a batch: latents, or what puts them into an input of a program
+-- the separately encoded parts of a batch: latents, or a function that writes them into an input
 local function encoded(self, out, batch, size, pixels, rows)
   local function part_of(b, part)
     return conditions.part_of(self.codec, clip_of(pixels, b), part,
@@ -257,7 +258,7 @@ local function encoded(self, out, batch, size, pixels, rows)
   local frame, frames = size[1] * size[3] * size[4], size[2]
   function out.encode(prog, input)
     local came = 0
-    -- frames that no condition gives are left out: the step does not take them
+    -- frames that no condition gives are skipped: the step does not read them
     local function skip(to)
       prog:skip(input, came * frame, (to - came) * frame)
     end
@@ -271,12 +272,12 @@ local function encoded(self, out, batch, size, pixels, rows)
   end
 end
 
---- The conditions of a batch.
----@param batch table           of the loader
+--- Prepares the conditions of a batch.
+---@from the loader
 ---@param shape table           frames, height, width, batch
----@param size integer[]        {C, T, H, W} of a clip's latents
+---@{C, T, H, W} of a clip's latents
 ---@param pixels mr.Tensor|nil  u8 [B, F, 3, H, W]; nil: latents come from a cache
----@return table                as conditions.set takes it
+---@return table                for conditions.set
 function Conditions:prepare(batch, shape, size, pixels)
   local rows, given, apart = {}, {}, {}
   for b = 1, shape.batch do
@@ -306,8 +307,8 @@ function Conditions:prepare(batch, shape, size, pixels)
   return out
 end
 
---- Which latent frames of a batch count in a loss without ends that are given.
----@param given table  of Conditions:prepare
+--- Which latent frames of a batch count in a loss that leaves out given ends.
+---@param given table  from Conditions:prepare
 ---@return boolean[]   sample after sample
 function conditions.counted(given)
   local B, frames = table.unpack(given.given.shape)
@@ -322,9 +323,9 @@ function conditions.counted(given)
   return list
 end
 
--- ---- in the step
+-- ---- the graph of a step ----
 
---- Add the condition of a batch: the mask, then the latent that it leaves.
+--- Adds the condition of a batch to a graph: the mask, then the latent under the mask.
 ---@param g mr.Graph
 ---@param auto mr.Autoencoder
 ---@param x0 mr.Value  f32 [B, C, T, H, W]: clean latents
@@ -341,9 +342,9 @@ function conditions.nodes(g, auto, x0)
   return (G.concat({ nn.spread(given, { 0, 2 }, { B, 1, frames, H, W }), latent }, 1))
 end
 
---- Set it on a program.
+--- Sets the condition on a program.
 ---@param prog mr.Program
----@param given table  of Conditions:prepare
+---@param given table  from Conditions:prepare
 function conditions.set(prog, given)
   prog:set("given", given.given)
   if not given.apart then

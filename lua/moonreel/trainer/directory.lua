@@ -1,5 +1,5 @@
---- The directory of a run: made or gone on in, locked, with recipe and settings in it, and what
--- each rank says.
+--- The directory of a run: created or continued, locked, with recipe and settings in it, and a log
+-- of each rank.
 -- @module moonreel.trainer.directory
 local base = require "moonreel.core.base"
 local life = require "moonreel.core.life"
@@ -10,8 +10,8 @@ local check = require "moonreel.trainer.check"
 
 local directory = {}
 
--- the directory of a fresh run: the next number, or the stage's own, which a killed launch may have
--- left without a checkpoint
+-- The directory of a new run: the next number, or that of the stage, which a killed launch may have
+-- left without a checkpoint.
 local function fresh_directory(r)
   local s = r.settings
   if not r.stage then
@@ -23,17 +23,17 @@ local function fresh_directory(r)
   return dir, made
 end
 
---- Write recipe and settings into the directory.
+--- Writes recipe and settings into the directory.
 ---@param r mr.Run
 function directory.write_settings(r)
   base.replace_file(r.dir .. "/recipe.lua", r.settings:to_recipe())
   base.replace_file(r.dir .. "/settings.json", r.settings:to_json())
 end
 
--- the directory, locked, with recipe and settings in it
+-- locks the directory and writes recipe and settings into it
 local function take_directory(r)
   local found = r.found
-  -- only a stage itself goes on in its directory
+  -- a stage continues in its directory only as the same stage
   r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
     and (r.stage and found.run == r.stage.dir or not r.stage and not run.outer(found.run))
   if r.continues then
@@ -47,7 +47,7 @@ local function take_directory(r)
   return {dir = r.dir, continues = r.continues, fence = r.lock:fence(), id = r.lock:id()}
 end
 
---- Take or make the run directory and become its one writer: the first rank does.
+--- Takes or makes the run directory, of which the first rank becomes the only writer.
 function directory.take(r)
   local taken = r.team:first(function() return take_directory(r) end)
   r.dir, r.continues, r.fence = taken.dir, taken.continues, taken.fence

@@ -8,11 +8,11 @@ local state = require "moonreel.trainer.state"
 
 local dump = {}
 
--- lists of a batch, one value for each sample
+-- lists of a batch with one value for each sample
 local LISTS <const> = {{"t", "f32"}, {"fps", "f32"}, {"weight", "f32"}, {"keys", "i64"},
   {"drop", "bool"}}
 
--- tensors of a table, in the order of their names
+-- puts the tensors of a table, in the order of their names
 local function put_all(put, prefix, tensors)
   local names = {}
   for name in pairs(tensors or {}) do
@@ -24,11 +24,11 @@ local function put_all(put, prefix, tensors)
   end
 end
 
---- What a micro-step took and gave: inputs of its batch and outputs of its graph.
----@param batch table         as Step:start of moonreel.trainer.program takes it
----@param program mr.MicroStep  that has just run it
+--- The inputs and outputs of a micro-step: of its batch and of its graph.
+---@param batch table         for Step:start of moonreel.trainer.program
+---@the one that has just run the batch
 ---@return table[] rows       {name, tensor}: t, fps, weight, keys, drop, mask [B, T], epoch, seed,
----   size (frames, height, width), text.NAME of the captions, pixels where the step encodes them;
+---   size (frames, height, width), text.NAME of the captions, pixels if the step encodes them;
 ---   loss, per_sample, latents and noise [B, C, T, H, W]; of an autoencoder its terms and draws
 function dump.micro_step(batch, program)
   local rows, B, shape = {}, program.shape.batch, program.shape
@@ -55,7 +55,7 @@ function dump.micro_step(batch, program)
   return rows
 end
 
---- Write tensors to a safetensors file; truths become bytes.
+--- Writes tensors to a safetensors file; booleans become bytes.
 ---@param path string
 ---@param rows table[]  {name, tensor}
 function dump.write(path, rows)
@@ -68,7 +68,7 @@ function dump.write(path, rows)
   core.write(path, list)
 end
 
--- regions that a checkpoint holds, or those that it does not
+-- the regions that a checkpoint contains, or those that it does not
 local function regions_of(exec, saved)
   local list = {}
   for _, r in ipairs(exec:regions()) do
@@ -79,7 +79,7 @@ local function regions_of(exec, saved)
   return list
 end
 
--- a box of a tensor that ranks share becomes a tensor
+-- turns a box of a tensor that ranks share into a tensor of its own
 local function box_as_tensor(row)
   local parts, shape = {}, {}
   for axis, bounds in ipairs(row.box or {}) do
@@ -91,11 +91,11 @@ local function box_as_tensor(row)
   end
 end
 
---- Write the state of a run as it stands: under the names of a checkpoint, a part of a tensor that
--- ranks share as NAME[from:to], or NAME[from:to,from:to] of rows and columns; or the
--- gradients, as grad.NAME.
+--- Writes the state of a run between two steps: under the names of a checkpoint, or the gradients
+-- as grad.NAME. The part of a tensor that ranks share is called NAME[from:to], or
+-- NAME[from:to,from:to] for rows and columns.
 ---@param path string
----@param program mr.MicroStep  of the run
+---@a program of the run
 ---@param gradients boolean|nil
 function dump.state(path, program, gradients)
   local list = regions_of(program.exec, not gradients)
@@ -110,7 +110,7 @@ function dump.state(path, program, gradients)
   core.write(path, rows)
 end
 
---- The steps that a list names: 1,50.
+--- The steps of a list such as 1,50.
 ---@param text string
 ---@return table<integer, boolean>
 function dump.parse(text)
@@ -126,11 +126,11 @@ function dump.parse(text)
   return set
 end
 
---- A `watch` for trainer.run that writes what some steps saw into DIR/step-N/, of several ranks
--- into DIR/step-N/rank-R/: before.safetensors and after.safetensors (state), micro-M.safetensors
--- (dump.micro_step), gradients.safetensors (behind the last micro-batch of this rank, before the
--- clip and before the division by the samples' weights).
----@param steps table<integer, boolean>  of dump.parse
+--- A `watch` for trainer.run that writes the data of some steps into DIR/step-N/, with several
+-- ranks into DIR/step-N/rank-R/: before.safetensors and after.safetensors (state),
+-- micro-M.safetensors (dump.micro_step), gradients.safetensors (after the last micro-batch of this
+-- rank, before the clip and before the division by the samples' weights).
+---@param steps table<integer, boolean>  from dump.parse
 ---@param dir string
 ---@param team mr.Team
 ---@return fun(step: integer, micro: integer, batch: table|nil, program: mr.MicroStep)

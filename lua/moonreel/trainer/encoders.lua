@@ -1,5 +1,6 @@
---- Memory and time of separate encoders of a run: a video autoencoder and a text encoder with their
--- own programs and weights, planned by those programs. Nothing is opened and nothing runs.
+--- Memory and time of the separate encoders of a run: a video autoencoder and a text encoder with
+-- their own programs and weights. They are planned from these programs; no file is opened and no
+-- program runs.
 -- @module moonreel.trainer.encoders
 local codec = require "moonreel.codec"
 local embed = require "moonreel.embed"
@@ -8,22 +9,21 @@ local listing = require "moonreel.text.listing"
 
 local encoders = {}
 
---- Bytes per second at which a rank takes weights in bf16 out of a file that the host's memory
--- holds, where nothing was measured: read by one core, then copied to their places. A disk may be
--- slower.
+--- Bytes per second at which a rank reads weights in bf16 from a file in the page cache, if the
+-- rate was not measured: one core reads them and copies them to their places. A disk may be slower.
 encoders.READ_RATE = 0.7e9
 
 local Encoders = {}
 Encoders.__index = Encoders
 
--- what a reader must know of how captions are counted
+-- notes about how the plan counts captions
 local function text_notes(planned, streams, rate)
   local text, weights = planned.text, planned.weight_bytes
   local notes = { ("captions are planned with all of their %d tokens"):format(text.max_tokens
     or text.max_length) }
   if streams then
-    notes[2] = ("the text encoder reads %.3g GB of blocks for every batch, at %.3g GB/s where its "
-      .. "files stay in the host's memory: %.3g s; try: text_encoder.residency = \"all\", or "
+    notes[2] = ("the text encoder reads %.3g GB of blocks for every batch, at %.3g GB/s if its "
+      .. "files stay in host memory: %.3g s; try: text_encoder.residency = \"all\", or "
       .. "cached text"):format(weights / 1e9, rate / 1e9, weights / rate)
   else
     notes[1] = notes[1] .. (planned.ranks > 1 and (", and weights of their encoder in memory that "
@@ -33,7 +33,7 @@ local function text_notes(planned, streams, rate)
   return notes
 end
 
--- one more text encoder; the first is the one of features
+-- adds one more text encoder; the first is that of the features
 local function add_text(self, planned, given)
   local streams, rate = planned.residency == "stream", given.read_rate or encoders.READ_RATE
   self.texts[#self.texts + 1] = planned
@@ -44,7 +44,7 @@ local function add_text(self, planned, given)
   end
 end
 
--- the other way of an autoencoder that has two
+-- adds the second configuration of an autoencoder that has two
 local function add_other(self, pipe, of)
   if pipe.autoencoder.other then
     local auto, said = pipe.autoencoder:other()
@@ -54,30 +54,30 @@ local function add_other(self, pipe, of)
   end
 end
 
---- Rates of a device in the dtypes that steps of a pipeline have: a probe of one takes as long as
--- some steps of a small run.
+--- Rates of a device for the dtypes of a pipeline's steps. Measuring the rates of one dtype takes
+-- as long as some steps of a small run.
 ---@param device mr.Device
 ---@param pipe mr.Pipeline
----@return table  as E.plan takes them
+---@return table  for E.plan
 function encoders.rates(device, pipe)
   local rates = { f32 = device:rates "f32" }
   rates[pipe.dtype] = rates[pipe.dtype] or device:rates(pipe.dtype)
   return rates
 end
 
---- The encoders of a pipeline.
+--- Plans the encoders of a pipeline.
 ---@param pipe mr.Pipeline
----@param given table  facts, rates as E.plan takes them; memory_bytes: that a text encoder may have
----   half of; seconds: what a program takes, and by what; talks: bytes that a rank sends in
----   one and its calls, absent: they are not counted; video, captions: true where they come
----   from a cache; conditions: mr.Conditions, nil: nothing is given of clips; read_rate: bytes per
----   second of weights that are read for every batch, absent: READ_RATE
----@return mr.Encoders  weights: bytes of both; notes: what is assumed
+---@param given table  facts, rates: as E.plan takes them; memory_bytes: a text encoder may use half
+---   of it; seconds: time of a program, and what decides it; talks: bytes that a rank sends in a
+---   program, and its calls; absent: not counted; video, captions: true if they come from a cache;
+---   conditions: mr.Conditions; nil: no conditions; read_rate: bytes per second of weights that are
+---   read for every batch; absent: READ_RATE
+---@weights: bytes of both; notes: the assumptions
 function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, talks = given.talks, weights = 0, read_s = 0,
     notes = {}, texts = {}, conditions = given.conditions }, Encoders)
   local of = { facts = given.facts, rates = given.rates }
-  -- what programs leave in the host's memory is the device's there
+  -- on a CPU, values between programs in host memory take memory of the device
   self.on_cpu = given.facts.device == "cpu"
   if pipe.autoencoder.apart and not given.video then
     self.codec = codec.plan(pipe, of)
@@ -90,7 +90,7 @@ function encoders.new(pipe, given)
   return self
 end
 
--- seconds of planned programs, each as often as it runs; `times` of them go into `by`
+-- seconds of planned programs, each as often as it runs; adds `times` of them to `by`
 local function seconds_of(self, rows, by, times)
   local sum = 0
   for _, row in ipairs(rows) do
@@ -103,14 +103,14 @@ local function seconds_of(self, rows, by, times)
   return sum
 end
 
--- seconds and bytes of a clip through planned programs
+-- text: seconds and bytes of a clip in planned programs
 local function of_clip(self, rows)
-  return ("%.3g s with %s at work%s"):format(seconds_of(self, rows),
+  return ("%.3g s with %s in use%s"):format(seconds_of(self, rows),
     listing.size(encoder.working_bytes(rows)), rows.kept > 0
     and (" and %s kept between sweeps"):format(listing.size(rows.kept)) or "")
 end
 
--- Note what the largest clip takes, and what it would the other way that the autoencoder has.
+-- Adds a note: what the largest clip needs now, and in the other configuration of the autoencoder.
 local function compare(self, b)
   local cells = b.frames * b.height * b.width
   if not self.other or cells <= self.other.cells then
@@ -127,8 +127,8 @@ local function compare(self, b)
     b.frames, b.height, b.width, words[1], self.other.said, words[2])
 end
 
--- What planned programs tell other ranks, each as often as it runs, `times` over; nothing where
--- that is not counted.
+-- Adds what planned programs send to other ranks, each as often as it runs, times `times`; nothing
+-- if that is not counted.
 local function add_talk(self, talk, rows, times)
   for _, row in ipairs(self.talks and rows or {}) do
     local bytes, calls = self.talks(row.prog)
@@ -137,7 +137,7 @@ local function add_talk(self, talk, rows, times)
   end
 end
 
--- seconds in which what is given of clips is encoded apart from them, on average
+-- mean seconds for encoding the given frames of clips separately
 local function seconds_given(self, b, by, clips, talk)
   local seconds = 0
   for frames, share in pairs(self.codec and self.conditions and self.conditions:shares(b.frames)
@@ -149,18 +149,19 @@ local function seconds_given(self, b, by, clips, talk)
   return seconds
 end
 
---- What encoding a batch takes.
+--- The cost of encoding a batch.
 ---@param b table  frames, height, width, batch
----@return number seconds  of all ranks that share it
----@return number bytes  of the programs of all parts, on a CPU with what is kept between them
----@return number read_s  in which weights are read, by each of the ranks that share the batch
----@return table by  the seconds by what decides them, where `seconds` of Encoders says so
----@return table talk  bytes that a rank sends, and calls: of text where ranks share layers of its
----   encoders, of clips where they share these
+---@return number seconds  of all ranks that share the batch
+---@return number bytes  of the programs of all parts; on a CPU with the values that are kept
+---   between them
+---@return number read_s  seconds for reading weights, on each of the ranks that share the batch
+---@return table by  the seconds by what decides them, if `seconds` of Encoders reports that
+---@return table talk  bytes that a rank sends, and calls: of text if ranks share layers of its
+---   encoders, of clips if ranks share clips
 function Encoders:batch(b)
   local by, share = {}, self.codec and self.codec:shared()
   local talk = { text = { bytes = 0, calls = 0 }, clips = { bytes = 0, calls = 0 } }
-  -- ranks that share clips take part in all of them
+  -- all ranks that share clips take part in each clip
   local clips = b.batch * (share and share.ranks or 1)
   local seconds, bytes = seconds_given(self, b, by, clips, talk.clips), 0
   compare(self, b)
@@ -179,7 +180,7 @@ function Encoders:batch(b)
   return seconds, bytes, self.read_s, by, talk
 end
 
---- Give back programs.
+--- Frees the programs.
 function Encoders:close()
   if self.codec then
     self.codec:close()

@@ -1,6 +1,6 @@
---- From a decoded batch to the inputs of a micro-step: times, caption drop, frame masks, text ids.
--- Every draw is a function of (seed, purpose, sample key, epoch): equal after any restart
--- (reference dataplane 4.6).
+--- Turns a decoded batch into the inputs of a micro-step: times, caption drop, frame masks, text
+-- ids. Every draw is a function of (seed, purpose, sample key, epoch), so it is the same after any
+-- restart (reference dataplane 4.6).
 -- @module moonreel.trainer.feed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -15,7 +15,7 @@ local feed = {}
 local Feed = {}
 Feed.__index = Feed
 
---- Refuse fields that the models of a run do not take.
+--- Refuses fields that the models of a run do not use.
 ---@param settings table     baked
 ---@param pipe mr.Pipeline
 function feed.check(settings, pipe)
@@ -29,7 +29,7 @@ function feed.check(settings, pipe)
     refuse("mask_ratios", "model.type = %s takes no frame masks; try: condition_config, which "
       .. "gives it frames, and mask_ratios = recipe.none", s.model.type)
   elseif s.dropout_ratio and not pipe.null_encoded then
-    refuse("dropout_ratio", "model.type = %s has a null caption of its own; try: "
+    refuse("dropout_ratio", "model.type = %s has its own null caption; try: "
       .. "model.class_dropout_prob, and dropout_ratio = recipe.none", s.model.type)
   elseif s.dropout_ratio and s.dropout_ratio.clip and not pipe.vector then
     refuse("dropout_ratio.clip", "there is no second text encoder; try: clip.type, or "
@@ -37,8 +37,8 @@ function feed.check(settings, pipe)
   end
 end
 
--- Shares of captions that are dropped, and whose draws say which: of the text, and of the vector.
--- A recipe drops of both encoders the same captions, or of each its own.
+-- Shares of dropped captions, and the names of their draws: of the text and of the vector. A recipe
+-- drops the same captions for both encoders, or draws for each.
 local function drops_of(settings, plain)
   if plain then
     return {text = {"caption_drop", 0}, vector = {"caption_drop", 0}}
@@ -51,12 +51,12 @@ local function drops_of(settings, plain)
   return {text = {"drop_t5", ratio.t5 or 0}, vector = {"drop_clip", ratio.clip or 0}}
 end
 
---- What stays the same over a run.
+--- Makes the feed of a run.
 ---@param settings table     baked recipe
 ---@param pipe mr.Pipeline
----@param from table|nil      codec: of an autoencoder that lies apart; latents, text: the mr.Cache
----   that these are read from instead; plain: no caption is dropped, no frame is given; mesh: of
----   ranks that share batches, one of which decodes them
+---@param from table|nil      codec: a separate autoencoder; latents, text: the mr.Cache from which
+---   these are read instead; plain: no caption is dropped and no frame is given; mesh: the ranks
+---   that share batches, one of which decodes them
 ---@return mr.Feed
 function feed.new(settings, pipe, from)
   if pipe.reconstructs then
@@ -71,7 +71,7 @@ function feed.new(settings, pipe, from)
     compat = settings.compat ~= nil,
     guidance = pipe:takes("guidance") and settings.model.guidance or nil,
     drops = drops_of(settings, from.plain), conditions = visual,
-    -- the reference has the field and never fills its masks
+    -- the reference has this field but never fills its masks
     bare = visual and settings.no_i2v_ref_loss and not settings.compat and not from.plain,
     masks = masked and mask.from_map(settings:plain("mask_ratios")) or nil,
   }, Feed)
@@ -85,7 +85,8 @@ function Feed:shape(bucket)
     text = self.pipe.text.max_length, masked = self.masks ~= nil or self.bare or false}
 end
 
--- what encodes a batch into an input of a program, clip by clip, each with the draws of its sample
+-- a function that encodes a batch into an input of a program, clip by clip, each with the draws of
+-- its sample
 local function encoder(self, batch, shape, pixels)
   return function(prog, input)
     for b = 1, shape.batch do
@@ -96,8 +97,8 @@ local function encoder(self, batch, shape, pixels)
   end
 end
 
--- clean latents of a batch, clip by clip, each with the draws of its sample; ranks that share it
--- encode a part each, or share each clip
+-- Clean latents of a batch, clip by clip, each with the draws of its sample. Ranks that share the
+-- batch each encode a part of it, or share each clip.
 local function latents_of(self, batch, shape, pixels)
   local size = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
   local x0 = T.new("f32", {shape.batch, table.unpack(size)})
@@ -112,8 +113,8 @@ local function latents_of(self, batch, shape, pixels)
   return rows and self.group:all_gather(x0:slice(0, first - 1, last):clone(), {rows = rows}) or x0
 end
 
--- the ranks that encode a part of a batch's captions each; those that share the layers of the
--- encoder do so together
+-- The ranks that each encode a part of a batch's captions. Ranks that share the layers of the
+-- encoder do so together.
 local function readers_of(self)
   local text = self.pipe.text
   if text.split and text.split.ranks > 1 then
@@ -122,15 +123,15 @@ local function readers_of(self)
   return text.apart and self.group
 end
 
--- what the text encoder takes or gives; where its weights lie apart, ranks that share a batch
--- encode a part of the captions each
+-- The inputs or results of the text encoder. If its weights are separate, each of the ranks that
+-- share a batch encodes a part of the captions.
 local function tokens_of(self, captions, dropped, vectorless)
   local pipe, group = self.pipe, readers_of(self)
   local first, last, rows = share.of(group, #captions)
   if not rows then
     return pipe:tokens(captions, dropped, vectorless)
   end
-  -- a rank without a caption needs the shape of the others' features
+  -- a rank without a caption needs the shape of the other ranks' features
   local from, to = math.min(first, #captions), math.max(first, last)
   local function some(list) return table.move(list, from, to, 1, {}) end
   local mine = pipe:tokens(some(captions), some(dropped), some(vectorless))
@@ -148,7 +149,7 @@ local function tokens_of(self, captions, dropped, vectorless)
   return mine
 end
 
--- captions of a batch that are dropped
+-- which captions of a batch are dropped
 local function dropped(row, seed, batch)
   local list = {}
   for b, key in ipairs(batch.keys) do
@@ -157,12 +158,13 @@ local function dropped(row, seed, batch)
   return list
 end
 
---- Everything a micro-step needs for one decoded batch. The pixels stay the loader's.
----@param batch table  of the loader
----@param shape table  of Feed:shape
----@param step integer|nil  steps that the run has made; nil: its times are given later
----@return table       as moonreel.trainer.program Step:start takes it; train_shift: the ratio that
----   moves its times, where that changes with the steps
+--- Everything that a micro-step needs for one decoded batch. The pixels stay in the loader's
+-- memory.
+---@param batch table  from the loader
+---@param shape table  from Feed:shape
+---@param step integer|nil  steps that the run has made; nil: the times are set later
+---@return table       for Step:start of moonreel.trainer.program; train_shift: the factor that
+---   shifts its times, if it changes with the steps
 function Feed:prepare(batch, shape, step)
   local B, seed, epoch = shape.batch, self.seed, batch.epoch
   local latent = self.pipe.autoencoder:latent(shape.frames, shape.height, shape.width)
@@ -179,7 +181,7 @@ function Feed:prepare(batch, shape, step)
     local key = batch.keys[b]
     out.t[b], out.train_shift = self.pipe.flow.draw(self.settings, self.pipe, size, seed, key,
       epoch, step or 0)
-    -- the null caption has all its tokens; the reference cuts it to the caption's
+    -- the null caption has all its tokens; the reference cuts it to the length of the caption
     if out.drop[b] and not (self.compat or self.pipe.null_encoded) then
       len[b] = shape.text
     end

@@ -7,13 +7,13 @@ local team = require "moonreel.comm.team"
 
 local gpu = {}
 
-local EVERY_S = 1 -- asking takes a driver some milliseconds
+local EVERY_S = 1 -- a query takes the driver some milliseconds
 
--- where the kernel describes what is on the bus
+-- the folder in which the kernel describes the devices of the bus
 gpu.sysfs = "/sys/bus/pci/devices/"
 
---- The node of memory (NUMA) that a device is near to, from 1; nil: it is no GPU, or the machine
--- has no nodes.
+--- The memory node (NUMA) near a device, from 1; nil if the device is no GPU, or the host has no
+-- memory nodes.
 ---@param device mr.Device
 ---@return integer|nil
 function gpu.node(device)
@@ -23,8 +23,8 @@ function gpu.node(device)
   return node and node >= 0 and math.tointeger(node) + 1 or nil
 end
 
---- Call f with a run; where its GPU is lost meanwhile, the error has who chose that GPU and what is
--- left to go on from.
+--- Calls f with a run. If its GPU is lost meanwhile, the error says which line chose that GPU and
+-- which checkpoint can be continued.
 ---@param r mr.Run
 ---@param f function  of r
 ---@return any  result of f
@@ -38,7 +38,7 @@ function gpu.reported(r, f)
     local step = r.saver:status().last_commit
     result.message = ("%s: %s\n  %s"):format(blame.place(r.settings, "device"), result.message,
       step and ("step %d is saved in %s"):format(step, r.dir)
-      or "no step was saved since the run began; what was saved before is as it was")
+      or "no step was saved since the run began; earlier checkpoints are unchanged")
   end
   error(result, 0)
 end
@@ -46,7 +46,7 @@ end
 local Watch = {}
 Watch.__index = Watch
 
---- The watch of a device; nil where it is no GPU or its driver does not tell.
+--- Watches a device; nil if it is no GPU or its driver does not report its state.
 ---@param device mr.Device
 ---@return table|nil watch  with close
 function gpu.watch(device)
@@ -66,9 +66,10 @@ function gpu.watch(device)
   return setmetatable({ gpus = gpus, number = number, why = "", at = -math.huge }, Watch)
 end
 
---- Its state for the journal, at most once a second, and a line for people when it begins or ends
--- to run slower than its clocks. What the driver does not report is absent; nil: not asked now.
----@param now number|nil  seconds, of base.now_s()
+--- The state of the GPU for the journal, at most once a second, and a line for people when it
+-- begins or stops to run below its clocks. Values that the driver does not report are absent; nil:
+-- not queried now.
+---@param now number|nil  seconds, from base.now_s()
 ---@return table|nil state  {power_w, clock_mhz, temperature_c, free_bytes, slow}
 ---@return string|nil line
 function Watch:look(now)

@@ -9,9 +9,9 @@ local process = require "moonreel.core.process"
 
 local hosts = {}
 
-local LOOK_S <const> = 20 -- between two looks for what is new
+local LOOK_S <const> = 20 -- between two looks for new reports
 
--- when a process began, as the kernel counts
+-- the start time of a process, in the kernel's units
 local function start_of(pid)
   local fields = base.read_file(("/proc/%d/stat"):format(pid)):match ".*%) (.*)"
   local n = 0
@@ -23,7 +23,7 @@ local function start_of(pid)
   end
 end
 
--- the process of this host; a host without room for it has none
+-- starts the process on this host; without resources for it the host is not recorded
 local function begin(r)
   if comm_place.find().local_rank ~= 0 then
     return
@@ -39,7 +39,7 @@ local function begin(r)
   end
 end
 
--- what a host has written since; nil: nothing, or another launch has
+-- the newest report of a host; nil if there is no new one, or another launch has written it
 local function read(r, name)
   local good, line = pcall(function()
     return json.decode(base.read_file(("%s/log/%s"):format(r.dir, name)))
@@ -51,11 +51,11 @@ local function read(r, name)
   end
 end
 
--- say what is wrong with a host when that changes
+-- prints the faults of a host when they change
 local function tell(r, line)
   local text = type(line.faults) == "table" and table.concat(line.faults, "; ") or nil
   if text ~= r.hosts.faults[line.host] then
-    r.progress:say(("host %s: %s"):format(line.host, text or "nothing is wrong any more"))
+    r.progress:say(("host %s: %s"):format(line.host, text or "all faults are gone"))
     r.hosts.faults[line.host] = text
   end
 end
@@ -76,8 +76,7 @@ local function take(r)
   end
 end
 
---- Look whether a host has said something, where it is time. A run that is over within hosts.every
--- starts nothing.
+--- Reads new reports of hosts, if it is time. A run that ends within hosts.every starts no process.
 ---@param r mr.Run
 function hosts.look(r)
   local every, now = r.settings.hosts.every, base.now_s()

@@ -22,10 +22,10 @@ local weights = require "moonreel.trainer.weights"
 
 local trainer = {}
 
-local LOST_S <const> = 10 -- for a save, after ranks have lost each other
+local LOST_S <const> = 10 -- for a save after the ranks have lost contact
 
---- The steps of a run, in order: name, function(r), and the phase that others see it in. A program
--- may insert its own.
+--- The steps of a run, in order: name, function(r), and the phase that others see. A program may
+-- insert its own.
 trainer.steps = {
   {"check the settings", check.run, "open"},
   {"find what to start from", origin.find, "open"},
@@ -45,23 +45,23 @@ trainer.steps = {
   {"train", loop.run},
 }
 
---- What the steps share. Each field is there from the step on that makes it.
+--- The fields that the steps share. Each field exists from the step on that makes it.
 ---@class mr.Run
 ---@field settings table      the baked recipe
----@field stage table?        the place of this run in a row of stages, as trainer.run takes it
+---@field stage table?        the place of this run in the list of stages, as trainer.run takes it
 ---@field launch mr.Launch?   where the settings come from, as trainer.run takes it
 ---@field watch function?     sees each micro-step and each state, as trainer.run takes it
----@field evaluate function?  measures the evaluation loss of a checkpoint, likewise
----@field notes string[]      lines to say once the run has begun
----@field progress table      says what happens
----@field found table?        what ckpt.resolve found for `load`
----@field found_weights table? what it found for `ckpt_path`
+---@field evaluate function?  measures the evaluation loss of a checkpoint, as trainer.run takes it
+---@field notes string[]      lines to print when the run has begun
+---@field progress table      prints what happens
+---@field found table?        the result of ckpt.resolve for `load`
+---@field found_weights table? the result for `ckpt_path`
 ---@field source mr.Checkpoint? either of them, open
----@field continues boolean   the run goes on in the directory of `found`
----@field scratch boolean     epoch, step and data position of `found` are left behind
----@field start table?        epoch and step in it that start_epoch and start_step put there instead
+---@field continues boolean   the run continues in the directory of `found`
+---@field scratch boolean     epoch, step and data position of `found` are not used
+---@field start table?        epoch and step in it that start_epoch and start_step set instead
 ---@field dir string          the run's directory; `lock` and `journal` are open in it
----@field device mr.Device    what computes; `facts` are its own, `machine` is what manifests say
+---@field device mr.Device    the device; `facts` describe it, `machine` is what manifests say
 ---@field dtype string        compute dtype
 ---@field pipe mr.Pipeline    the models
 ---@field exec mr.Exec        their state
@@ -72,41 +72,44 @@ trainer.steps = {
 ---@field feed mr.Feed        makes inputs of batches
 ---@field step integer        batches taken, also skipped ones
 ---@field updates integer     optimizer steps made
----@field bad integer         bad steps in a row; `rolled_back_at`: the step that was gone back from
----@field spikes mr.Spikes    what is known of norms and losses; `spike`: what the last step was
+---@field bad integer         bad steps in a row; `rolled_back_at`: the step from which the run went
+---   back
+---@field spikes mr.Spikes    statistics of norms and losses; `spike`: the spike of the last step
 ---@field recent table[]      samples of the last steps
----@field weights mr.WeightWatch? what measures the weights; `alarms`: what it has found
----@field histograms table?   what counts weights and gradients, and the update behind that
----@field hosts table?        what is known of hosts: when to look, what was seen and said
+---@field weights mr.WeightWatch? measures the weights; `alarms`: the alarms that are on
+---@field histograms table?   counts weights and gradients; its update follows the counting
+---@field hosts table?        state of the host reports: when to look, what was seen and printed
 ---@field epoch_ends boolean?  the last step took the last batch of an epoch
 ---@field lr_at function      the learning rate of an update
 ---@field total_steps integer steps that the run will make
----@field trackers mr.Trackers? what the recipe asks for of TensorBoard and W&B
+---@field trackers mr.Trackers? TensorBoard and W&B, if the recipe asks for them
 ---@field saver mr.Saver      writes checkpoints
 ---@field began_bytes integer bytes of the process when the run began
----@field team mr.Team        the ranks of the run; the first has lock and journal and speaks
----@field mesh mr.Mesh        how they are laid out: who shares a batch, who has one of its own
+---@field team mr.Team        the ranks of the run; the first has lock and journal and prints
+---@field mesh mr.Mesh        how they are arranged: which share a batch, which have their own
 ---@field share table?        what this rank writes of a checkpoint
 ---@field micros integer      micro-batches of a step, of all ranks: step_ranks x accumulate
----@field ranks mr.Ranks?     what they share of parameters and state
+---@field ranks mr.Ranks?     the parameters and state that they share
 ---@field reduced boolean?    every micro-step ends with the reduction of gradients
----@field bucket_size table?  of communication buckets, found by trial: elements, ranks; tried,
----   formula, or kept from a run before
----@field choices table?      what recomputes, of the run that goes on (moonreel.trainer.programs)
----@field reported boolean?       ranks speak within micro-steps: they begin them together
+---@field bucket_size table?  size of communication buckets, found by trial: elements, ranks; tried,
+---   formula; or kept from an earlier launch
+---@field choices table?      the recomputation of the run that is continued
+---   (moonreel.trainer.programs)
+---@field reported boolean?       ranks communicate within micro-steps, so they begin them together
 ---@field programs mr.Programs compiled micro-steps by shape
----@field bucket_of table     buckets by the keys of their shapes; `unseen`: without one so far
----@field kept table          what closes with the run
+---@field bucket_of table     buckets by the keys of their shapes; `unseen`: those without a batch
+---   so far
+---@field kept table          objects that are closed with the run
 local Run = {}
 Run.__index = Run
 
---- Close this with the run, newest first.
+--- Registers an object that is closed with the run, newest first.
 function Run:keep(object)
   self.kept[#self.kept + 1] = object
   return object
 end
 
--- the error that ends a run stands in its journal and in its log
+-- writes the error that ends a run into its journal and its log
 local function record(r, problem)
   if not problem or not r.progress then
     return
@@ -121,7 +124,7 @@ end
 
 function Run:close(problem)
   record(self, problem)
-  -- a save that is under way waits for its ranks, also for one that is lost
+  -- a save in progress waits for its ranks, also for a rank that is lost
   if type(problem) == "table" and problem.code == "MR_E_NODE" and self.saver then
     self.saver:part(LOST_S)
   end
@@ -136,15 +139,15 @@ function Run:close(problem)
     self.kept[i]:close()
   end
   self.kept = {}
-  -- a run that failed before its first step leaves nothing behind
+  -- a run that failed before its first step leaves no directory
   if self.made and not self.started then
     base.remove_dir(self.dir)
   end
 end
 Run.__close = Run.close
 
--- who asks to stop before there is anything to save is answered at once; ranks that wait for each
--- other answer between two steps
+-- A stop request is obeyed at once while there is nothing to save; ranks that wait for each other
+-- obey it between two steps.
 local function set_up(r)
   signal.raises(r.team.size == 1)
   for i = 1, #trainer.steps - 1 do
@@ -160,7 +163,7 @@ local function set_up(r)
   signal.raises(false)
 end
 
--- the story of what ended it
+-- the message about what ended the run
 local function why_not(problem)
   local number = signal.pending()
   signal.raises(false)
@@ -180,15 +183,15 @@ local read_options = options.declare("trainer.run", {
   { "evaluate", "function", "moonreel.job.eval_loss.measure, for eval.every on the run's device" },
 })
 
---- Train a recipe.
+--- Trains a recipe.
 ---@param settings table  baked
 ---@param given table|nil    write: takes each line of the log instead of standard output; stage:
----   the place in a row of stages, {outer, name, dir, begun, previous} (moonreel.trainer.stages);
----   team: the ranks of the run, each of which calls this; launch: gives other settings where the
----   checkpoint that is continued was made with others than it looked like; watch(step, micro,
----   batch, program): called behind each micro-batch of this rank, with what it took and the
----   mr.MicroStep that has run it (moonreel.trainer.dump reads both), and with micro = 0 and no
----   batch before the first step and behind each update. It changes no bit of the run
+---   the place in the list of stages, {outer, name, dir, begun, previous}
+---   (moonreel.trainer.stages); team: the ranks of the run, each of which calls this; launch: gives
+---   other settings if the checkpoint that is continued was made with other settings than expected;
+---   watch(step, micro, batch, program): called after each micro-batch of this rank, with its
+---   inputs and the mr.MicroStep that has run it (moonreel.trainer.dump reads both), and with micro
+---   = 0 and no batch before the first step and after each update. It changes no bit of the run
 ---@return integer exit code
 ---@return table facts     dir, step, loss
 function trainer.run(settings, given)

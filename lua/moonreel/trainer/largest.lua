@@ -1,11 +1,12 @@
---- The largest batch that fits.
+--- Searches for the largest batch that fits.
 -- @module moonreel.trainer.largest
 
---- The largest whole b up to `most` with f(b) <= limit, 0 when there is none; f grows with b and is
--- nearly a line: a chord through the last two points tells where to look, halves where it does not.
----@param f function      of a batch: what it takes
+--- The largest integer b up to `most` with f(b) <= limit, or 0. f grows with b and is nearly
+-- linear: the line through the last two points gives the next guess, bisection follows if the guess
+-- fails.
+---@the memory or time that a batch needs
 ---@param limit number
----@param from integer    where to begin
+---@param from integer    the first guess
 ---@param most integer
 ---@return integer
 return function(f, limit, from, most)

@@ -1,6 +1,6 @@
 --- The settings of a launch: its recipe and each stage, with the arguments of its own command line
 -- and, below them, those of the run that it continues. The latter come from the checkpoint that is
--- really continued: the newest one that opens, unless the opened run had gone back to an older one.
+-- really continued: the newest one that opens, unless the run that opens goes back to an older one.
 -- @module moonreel.trainer.launch
 local ckpt = require "moonreel.ckpt"
 local resume = require "moonreel.settings.resume"
@@ -10,18 +10,19 @@ local launch = {}
 
 ---@class mr.Launch
 ---@field own table[]     {key, text, argument} of this command line
----@field words table     settings under these alone
----@field hash string    of those, whatever weights they begin with: what hosts compare; a restart
----   goes on from a checkpoint in place of the weights
----@field all table[]     with those of the run that is continued, weakest first
----@field settings table  under all of them; of a recipe with stages, those around them
+---@field words table     settings with these arguments only
+---@field hash string    hash of those, without the initial weights. Hosts compare it. A restart
+---   continues from a checkpoint in place of the weights
+---@field all table[]     also the arguments of the run that is continued, weakest first
+---@field settings table  with all arguments; for a recipe with stages, its outer settings
 ---@field list table[]    {name, settings} of each stage, or of the recipe as its only part
----@field taken string    what was taken of the run that is continued, as typed; "": nothing
----@field note string|nil what to say about it
+---@field taken string    the arguments taken from the run that is continued, as typed; "": no
+---   arguments
+---@field note string|nil a note about them
 local Launch = {}
 Launch.__index = Launch
 
--- settings of all parts under these arguments; parts stay the same tables
+-- bakes all parts with these arguments; the tables of the parts stay the same
 local function bake(self, arguments)
   local whole = settings.bake(self.recipe, arguments)
   local parts = { { settings = whole } }
@@ -36,8 +37,8 @@ local function bake(self, arguments)
   end
 end
 
--- the newest checkpoint that `load` names and that opens, or nil: what is wrong with one is said by
--- the step that opens it
+-- The newest checkpoint that `load` names and that opens, or nil. The step that opens it reports
+-- what is wrong with it.
 local function glance(s)
   local good, source = pcall(function()
     local found = ckpt.resolve(s.load, s.outputs, require("moonreel.trainer.check").name(s))
@@ -46,9 +47,9 @@ local function glance(s)
   return good and source or nil
 end
 
---- Take what the command line had set that made a checkpoint.
+--- Takes the arguments of the command line that made a checkpoint.
 ---@param source mr.Checkpoint
----@return string|nil note  nil: nothing else than so far
+---@return string|nil note  nil: nothing has changed
 function Launch:take(source)
   if not (source.manifest and source.manifest.settings) then
     return nil
@@ -70,13 +71,15 @@ function Launch:take(source)
     bake(self, self.own)
   end
   return ("note: the run that is continued was started with %s%s"):format(
-    taken == "" and "nothing that counts here" or taken,
-    not good and ", which does not count: " .. tostring(problem)
-    or before ~= "" and (", by %s: this counts, not %s"):format(source.path, before)
-    or ", which counts again below what is given now")
+    taken == "" and "no arguments that apply here" or taken,
+    not good and ", which cannot be applied: " .. tostring(problem)
+    or before ~= "" and (", according to %s; this applies instead of %s"):format(source.path,
+    before)
+    or ", which apply again; arguments given now win")
 end
 
---- Hold what was taken to what the first rank took: another host may see another folder.
+--- Compares the arguments taken here with those of the first rank: another host may see another
+-- folder.
 ---@param team mr.Team
 function Launch:agree(team)
   local first = team:first(function() return { taken = self.taken, all = self.all } end)
@@ -87,7 +90,7 @@ function Launch:agree(team)
 end
 
 --- Settings of one part.
----@param name string|nil  of the stage; nil: the recipe has none
+---@param name string|nil  name of the stage; nil: the recipe has no stages
 ---@return table settings
 function Launch:part(name)
   for _, one in ipairs(self.list) do
@@ -97,10 +100,10 @@ function Launch:part(name)
   end
 end
 
---- Bake a recipe for a launch.
+--- Bakes a recipe for a launch.
 ---@param recipe string
 ---@param own table[]    {key, text, argument} of the command line
----@param command table  that they were given to
+---@param command table  the command of these arguments
 ---@return mr.Launch
 function launch.new(recipe, own, command)
   local self = setmetatable({ recipe = recipe, own = own, command = command, list = {},

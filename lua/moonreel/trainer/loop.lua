@@ -23,20 +23,21 @@ local words = require "moonreel.runs.words"
 
 local loop = {}
 
--- say when the disk stops and begins again to take the journal's lines, and what was left out
+-- prints when the disk stops and begins again to accept lines of the journal, and how many were
+-- lost
 local function tell_journal(r)
   local waiting, reason, left_out = r.journal:waiting()
   if waiting > 0 and not r.journal_waits then
     r.progress:say(("the journal cannot be written: %s; its lines wait in memory"):format(reason))
   elseif waiting == 0 and r.journal_waits then
-    r.progress:say(left_out == 0 and "the journal is written again, no line is missing"
+    r.progress:say(left_out == 0 and "the journal is written again; no line is missing"
       or ("the journal is written again; %d lines did not fit into memory and are missing")
         :format(left_out))
   end
   r.journal_waits = waiting > 0
 end
 
--- record in the journal, once, that the log has lost its reader
+-- writes to the journal, once, that the log has lost its reader
 local function tell_output(r)
   if r.progress.lost and not r.output_lost then
     r.output_lost = true
@@ -46,7 +47,7 @@ local function tell_output(r)
   end
 end
 
--- others in parallel with a run on processors want as much of them as it does
+-- Do other processes want the processors on which the run computes?
 local function busy(r)
   local all, wants = processors.count(), processors.wanted()
   local own = r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
@@ -54,8 +55,8 @@ local function busy(r)
     :format(wants, all) or nil
 end
 
--- the last line of the journal, with what was predicted and measured, and all before it, on the
--- disk; a run whose checkpoint is committed does not fail by it
+-- Writes the last line of the journal, with predictions and measurements, and waits until the
+-- journal is on the disk. If that fails, a run whose checkpoint is committed does not fail.
 local function end_journal(r, line)
   line.wall, line.resident_bytes, line.busy = base.wall_s(), bench.max_resident(), busy(r)
   line.buckets = json.array(r.truth:rows())
@@ -68,7 +69,7 @@ end
 
 local function finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- count the samples that could not be read so far, on all ranks; the first ones are printed at once
+-- counts the samples that could not be read so far, on all ranks; prints the first count at once
 local function count_failed(r, failed)
   if failed <= r.failed then
     return
@@ -81,7 +82,7 @@ local function count_failed(r, failed)
   micros.share_failures(r)
 end
 
--- what was printed once when it came first, in total
+-- prints totals of what was printed once when it first happened
 local function tell_totals(r)
   if r.unreadable > 0 then
     r.progress:say(("%d samples could not be read since the run began"):format(r.unreadable))
@@ -92,12 +93,13 @@ local function tell_totals(r)
   end
 end
 
--- Enqueue the update behind the micro-batches and the inputs of the next step behind it; then the
--- norm of the gradient is waited for, and with it the losses are there. `sum` has more then: lr,
--- loss, losses, norm; good: they are finite; left_out: as a spike.
+-- Enqueues the update after the micro-batches, and the inputs of the next step after the update.
+-- Then it waits for the norm of the gradient; the losses are there at the same time. It adds to
+-- `sum`: lr, loss, losses, norm; good: they are finite; left_out: the update was skipped as a
+-- spike.
 local function update(r, sum)
-  -- a loss that is not finite does not reach the parameters: no gradient of it is finite, and the
-  -- update then only clears the gradients
+  -- A loss that is not finite does not reach the parameters: its gradient is not finite either, and
+  -- the update then only clears the gradients.
   life.phase "optimizer"
   local o, skips, spike = r.settings.optim, r.spikes:skips(), nil
   sum.lr = r.lr_at(r.updates)
@@ -114,7 +116,7 @@ local function update(r, sum)
     others = r.others and r.others(r.updates)}
   r.step = r.step + 1
   micros.send_ahead(r, sum)
-  -- what is waited for is most of all forward and backward of a device that runs behind
+  -- most of this wait is for forward and backward passes of a device that is behind
   life.phase "forward"
   local too_large
   sum.norm, too_large, sum.norms = norm()
@@ -126,10 +128,11 @@ local function update(r, sum)
   r.spike = sum.good and r.spikes:add(not spike and sum.norm or nil, sum.losses) or nil
 end
 
--- the journal's line of a step that took so long
+-- the journal's line of a step that took `seconds`
 local function line_of(r, sum, seconds)
   local done = sum.good and not sum.left_out
-  -- every rank had as many batches, all of one bucket: this is what a step of that bucket takes
+  -- each rank had the same number of batches, all of one bucket: this is the time of a step of that
+  -- bucket
   local even = not sum.mixed and sum.n == r.micros and r.micros % r.mesh.data == 0
   local line = {kind = done and "step" or "skip", step = r.step, batches = sum.n, even = even,
     epoch = sum.epoch, bucket = sum.bucket, lr = sum.lr, samples = sum.samples,
@@ -150,13 +153,13 @@ local function line_of(r, sum, seconds)
       line.scalars.discriminator_grad_norm = sum.norms[1]
     end
   else
-    line.reason = sum.weight == 0 and "no good sample" or r.spike and spikes.text(r.spike)
+    line.reason = sum.weight == 0 and "no sample could be used" or r.spike and spikes.text(r.spike)
       or ("loss %s, gradient norm %s"):format(sum.loss, sum.norm)
   end
   return line
 end
 
--- say what a step did, and what its GPU shows
+-- prints what a step did, and the state of its GPU
 local function tell_step(r, line)
   if line.kind == "skip" then
     r.progress:say(("step %d skipped: %s"):format(r.step, line.reason))
@@ -177,7 +180,7 @@ local function tell_step(r, line)
   r.journal:append(line)
 end
 
--- the state between two steps, to who watches the run
+-- shows the state between two steps to the `watch` of the run
 local function show_state(r)
   if r.watch then
     r.watch(r.step, 0, nil, r.programs:list()[1])
@@ -205,7 +208,7 @@ function loop.step(r)
   return true
 end
 
--- seconds per op of the last step, and its trace for chrome://tracing and Perfetto
+-- prints seconds per op of the last step; writes its trace for chrome://tracing and Perfetto
 local function tell_times(r)
   for _, micro in ipairs(r.programs:list()) do
     local by_op, list, total = {}, {}, 0
@@ -219,7 +222,7 @@ local function tell_times(r)
         op.flop + row.flop, op.bytes + row.bytes
       total = total + row.seconds
     end
-    -- a bucket that was never run has no times
+    -- a bucket that never ran has no times
     if total > 0 then
       table.sort(list, function(a, b) return a.seconds > b.seconds end)
       r.progress:say(("times of %s: %.2f ms"):format(micro.key, total * 1000))
@@ -233,7 +236,7 @@ local function tell_times(r)
   end
 end
 
--- steps until the run's count or the last epoch; a signal where a stop is requested before
+-- runs steps until the run's count or the last epoch; returns the signal of an earlier stop request
 local function steps(r)
   local s = r.settings
   while s.steps == 0 or r.step < s.steps do
@@ -248,7 +251,7 @@ local function steps(r)
     tell_output(r)
     hosts.look(r)
     tracking.look(r)
-    -- what a run goes back to is not saved between bad steps
+    -- between bad steps nothing is saved, because the run may go back
     if cadence.due(r) and r.bad == 0 then
       saves.between(r)
       renderings.between(r, saves.commit)
@@ -267,7 +270,7 @@ function loop.run(r)
   local s = r.settings
   r.failed, r.unreadable, r.started, r.saved_s = 0, 0, true, base.now_s()
   show_state(r)
-  -- the last save may go back instead
+  -- the last save may take the run back
   repeat
     local stop, reached = steps(r), r.step
     if stop then
@@ -280,7 +283,7 @@ function loop.run(r)
         renderings = renderings.took(r)})
       return 128 + stop
     end
-    -- a run that had nothing to do leaves what it started from, so that a stage after it finds that
+    -- a run without anything to do saves what it started from, so that the next stage finds it
     if r.sampler or not r.continues then
       r.sampler = r.sampler or r.loader:state()
       saves.commit(r)

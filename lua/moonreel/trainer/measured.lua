@@ -5,20 +5,20 @@ local run = require "moonreel.run"
 
 local truth = {}
 
-local LEAST, MOST = 5, 101  -- steps that a median needs, and the newest that it is of
-local TOLERANCE = 0.1       -- of the prediction: more is said in the log
-local LITTLE = 32 << 20     -- bytes that are not worth a line
+local LEAST, MOST = 5, 101  -- least and largest number of steps for a median; the newest are used
+local TOLERANCE = 0.1       -- share of the prediction: a larger difference is logged
+local LITTLE = 32 << 20     -- a smaller difference in bytes is not logged
 
 local Truth = {}
 Truth.__index = Truth
 
---- Nothing predicted and nothing measured.
+--- Starts without predictions and measurements.
 ---@return mr.Truth
 function truth.new()
   return setmetatable({ by = {}, names = {}, beside_bytes = 0 }, Truth)
 end
 
---- What renders in the process of a run has bytes in addition to those of every bucket.
+--- Adds the bytes of renderings in the run's own process, in addition to those of every bucket.
 ---@param bytes integer
 function Truth:beside(bytes) self.beside_bytes = bytes end
 
@@ -31,29 +31,29 @@ local function bucket_of(self, key)
   return one
 end
 
---- What a step of a bucket is expected to take.
----@param key string       of its micro-step
----@param name string      for people
----@param seconds number   micro-steps and update
----@param bytes integer|nil of the process while it runs
+--- Sets the prediction for a step of a bucket.
+---@the key of its micro-step
+---@its name for people
+---@seconds of micro-steps and update
+---@param bytes integer|nil bytes of the process while the step runs
 function Truth:expect(key, name, seconds, bytes)
   local one = bucket_of(self, key)
   one.bucket, one.predicted_s, one.predicted_bytes = name, seconds, bytes
 end
 
---- What one step took, waits for data left out.
+--- Adds the time of one step, without waits for data.
 ---@param key string
 ---@param seconds number
----@param bytes integer|nil  most that the process ever had, when the step was over
+---@param bytes integer|nil  the most bytes that the process had until the end of the step
 function Truth:add(key, seconds, bytes)
   local one = bucket_of(self, key)
   one.times[one.steps % MOST + 1], one.steps = seconds, one.steps + 1
   one.measured_bytes = bytes
 end
 
---- A row per bucket: {bucket, steps, predicted_s, measured_s (the median), off (measured over
--- predicted, less one), spread (of the middle half of the steps, over the median),
--- predicted_bytes, measured_bytes}; nil what was not predicted, or where there are too few steps.
+--- A row per bucket: {bucket, steps, predicted_s, measured_s (the median), off (measured divided by
+-- predicted, minus 1), spread (of the middle half of the steps, divided by the median),
+-- predicted_bytes, measured_bytes}; nil for what was not predicted, or if there are too few steps.
 ---@return table[]
 function Truth:rows()
   local rows = {}
@@ -74,7 +74,7 @@ function Truth:rows()
   return rows
 end
 
--- the largest of a field over all rows; a process never has less than before
+-- the largest value of a field over all rows; the largest size of a process never shrinks
 local function most(rows, field)
   local found = 0
   for _, row in ipairs(rows) do
@@ -83,35 +83,36 @@ local function most(rows, field)
   return found
 end
 
---- Did the steps of a bucket take a tenth longer, or shorter, than predicted, and more than they
--- differ among each other?
----@param row table  of Truth:rows
+--- Were the steps of a bucket a tenth longer, or shorter, than predicted, and is that more than
+-- they differ from each other?
+---@param row table  from Truth:rows
 ---@return boolean
 function truth.is_off(row)
   return row.off ~= nil and math.abs(row.off) > math.max(TOLERANCE, row.spread)
 end
 
---- What to say of steps that took another time than predicted while others wanted the processors.
----@param rows table[]      of Truth:rows
----@param busy string|nil   who wanted them; nil: they were free
----@return string|nil       nil where the seconds count
+--- The text about steps that differ from the prediction while other processes wanted the
+-- processors.
+---@param rows table[]      from Truth:rows
+---@param busy string|nil   the other processes; nil: the processors were free
+---@return string|nil       nil if the times can be compared
 function truth.not_held(rows, busy)
   for _, row in ipairs(busy and rows or {}) do
     if truth.is_off(row) then
-      return "what steps took is not held against the prediction: " .. busy
+      return "times of steps are not compared with the prediction: " .. busy
     end
   end
 end
 
---- Lines for the log: buckets that took more than a tenth longer, or shorter, than predicted, where
--- steps of a bucket differ less among each other, and the process where it became that much larger,
--- or stayed smaller. Of seconds that were taken while others wanted the processors nothing is said.
----@param busy string|nil  why seconds say nothing here
+--- Lines for the log: buckets whose steps were more than a tenth longer, or shorter, than
+-- predicted, if steps of a bucket differ less from each other; and the process, if its size differs
+-- that much from the prediction. Times are left out if other processes wanted the processors.
+---@param busy string|nil  the reason why times cannot be compared
 ---@return string[]
 function Truth:lines(busy)
   local lines, rows = {}, self:rows()
   local had, predicted = most(rows, "measured_bytes"), most(rows, "predicted_bytes")
-  -- what a GPU has is not of the process: nothing is predicted of that
+  -- memory of a GPU is not memory of the process, and is not predicted here
   had = predicted > 0 and had or 0
   if had > 0 and math.abs(had - predicted) > math.max(TOLERANCE * predicted, LITTLE) then
     lines[1] = ("%.0f MB were resident, %.0f MB were predicted: %+.0f %%"):format(had / 1e6,
@@ -128,14 +129,14 @@ function Truth:lines(busy)
   return lines
 end
 
--- a field that is a number, a text or a table; nil where a line of the journal has none such, being
--- damaged or of another version
+-- A field that is a number, a text or a table; nil if a line of the journal lacks it, because it is
+-- damaged or of another version.
 local function stated(entry, name, kind)
   local value = entry[name]
   return type(value) == (kind or "number") and value or nil
 end
 
--- rows of an entry that are of buckets
+-- rows of an entry that are about buckets
 local function buckets_of(entry)
   local rows = {}
   for _, row in ipairs(stated(entry, "buckets", "table") or {}) do
@@ -144,8 +145,8 @@ local function buckets_of(entry)
   return rows
 end
 
--- what a run predicted at its start, as truth.of_run gives it; and seconds of a step beside its
--- micro-steps, and how many these are
+-- Reads the predictions at the start of a run, as truth.of_run gives them; also seconds of a step
+-- in addition to its micro-steps, and the number of micro-steps.
 local function read_start(facts, entry)
   local machine = stated(entry, "machine", "table") or {}
   local libraries = stated(machine, "libraries", "table") or {}
@@ -156,14 +157,15 @@ local function read_start(facts, entry)
     stated(entry, "rounds") or 1
 end
 
---- The same out of a run's journal. Steps whose batches were of several buckets count for none, and
--- neither does what a line lacks.
+--- Reads predictions and measurements from a run's journal. Steps with batches of several buckets
+-- are not counted, and neither are fields that a line lacks.
 ---@param dir string
 ---@return mr.Truth
----@return table facts  resident: bytes at most, printed at the end of the run; began: bytes of the
----   process when it began; busy: who else wanted the processors, in the last launch where someone
----   did; ranks, threads of each; device; rendered: {seconds, cpu_s} of each rendering of the
----   run's own prompts; nil what the journal does not tell
+---@return table facts  resident: the most bytes of the process, printed at the end of the run;
+---   began: bytes of the process when the run began; busy: the other processes that wanted the
+---   processors, in the last launch with such; ranks, threads of each; device; rendered: {seconds,
+---   cpu_s} of each rendering of the run's own prompts; nil for fields that the journal does not
+---   have
 function truth.of_run(dir)
   local self, update_s, rounds, facts = truth.new(), 0, 1, {}
   local function expect(row)

@@ -1,4 +1,4 @@
---- The micro-batches of a step: drawn, sent, begun, and the communication of ranks about them.
+--- The micro-batches of a step: drawn, sent, started, and the communication of ranks about them.
 -- @module moonreel.trainer.micros
 local base = require "moonreel.core.base"
 local cadence = require "moonreel.trainer.cadence"
@@ -12,9 +12,9 @@ local waits = require "moonreel.trainer.waits"
 
 local micros = {}
 
-local UNREAD_MAX = 32 -- losses on their way; an executor keeps twice as many results
+local UNREAD_MAX = 32 -- losses that were not fetched yet; an executor keeps twice as many results
 
---- All ranks leave out the same samples from the next epoch on.
+--- Makes all ranks leave out the same samples from the next epoch on.
 function micros.share_failures(r)
   if r.team.size == 1 then
     return
@@ -24,10 +24,10 @@ function micros.share_failures(r)
   r.loader:agree(table.concat(texts))
 end
 
-local HEAD <const> = 5 -- numbers that ranks tell apart from those of their micro-batches
+local HEAD <const> = 5 -- numbers of a message in front of those of the micro-batches
 
--- What ranks tell each other in a step, sums of all, and `by_rank` what each has sent: `numbers` of
--- this one, or that its data ended by an error, which is raised on all of them after a checkpoint.
+-- Sums `numbers` of all ranks; `by_rank` gets what each has sent. A rank whose data ended with an
+-- error sends that instead; then all ranks raise the error after a checkpoint.
 local function meet(r, sum, numbers, problem)
   local reported = table.move(numbers, 1, #numbers, HEAD + 1, {problem and 1 or 0,
     signal.pending() or 0, cadence.late(r) and 1 or 0, base.now_s() - sum.met_s, sum.data_wait_s})
@@ -60,16 +60,16 @@ local function meet(r, sum, numbers, problem)
   end)
 end
 
--- ranks tell as many numbers in every meeting of a step
+-- every message of a step has the same length
 local NOTHING <const> = {0, 0, 0, 0, 0}
 
--- a loss, and the terms behind it
+-- splits a loss from the terms after it
 local function split(fetched)
   local values = fetched:reshape{-1}:totable()
   return values[1], {table.unpack(values, 2)}
 end
 
--- take the losses that came back, until `left` are on their way
+-- fetches the losses that are ready, until `left` are missing
 local function collect(sum, left)
   while #sum.losses > left do
     local one = table.remove(sum.losses, 1)
@@ -79,10 +79,10 @@ end
 
 --- The losses of all micro-batches of a step, known to all ranks.
 ---@param r table
----@param sum table  of micros.run
----@return number total  their sum, added rank by rank so that it is the same everywhere
+---@param sum table  from micros.run
+---@return number total  their sum, added rank by rank so that all ranks get the same bits
 ---@return table[] losses  in the order of the step {number, group, loss}: the mean loss of each
----@return number[] terms  sums of what the losses are made of (mr.Losses); else empty
+---@return number[] terms  sums of the terms of the losses (mr.Losses); otherwise empty
 function micros.losses(r, sum)
   collect(sum, 0)
   local flat, counts, losses, total, terms = {}, {}, {}, 0, {}
@@ -105,7 +105,7 @@ function micros.losses(r, sum)
       for k = 1, names do
         terms[k] = (terms[k] or 0) + list[i + 3 + k]
       end
-      -- one whose samples could not be read has no loss
+      -- a micro-batch without readable samples has no loss
       if weight > 0 then
         local group = ("%s, noise %d of %d"):format(sum.taken[number].name, level + 1,
           spikes.LEVELS)
@@ -131,7 +131,7 @@ local function draw(r, sum)
   return next
 end
 
--- a batch of this rank with its micro-step, whose inputs are on their way to the device
+-- sends a batch of this rank to its micro-step; the inputs are copied to the device
 local function send(r, next)
   local batch = next[2]
   local function shape_of(frames)
@@ -147,9 +147,9 @@ local function send(r, next)
   next.micro, next.input = micro, input
 end
 
---- Draw and send the first batch of the step to come while this one's runs end. Not beyond the last
--- step, nor into another epoch, which leaves out what could not be read in this one; ranks go over
--- their batches together. What fails here fails again where the batch is used.
+--- Draws and sends the first batch of the next step while the micro-steps of this one end. It does
+-- not go beyond the last step, nor into another epoch, which leaves out samples that failed in this
+-- one; ranks draw their batches together. An error here comes again when the batch is used.
 function micros.send_ahead(r, sum)
   local s = r.settings
   if r.team.size > 1 or sum.last or (s.steps > 0 and r.step >= s.steps) or signal.pending() then
@@ -161,13 +161,13 @@ function micros.send_ahead(r, sum)
   end
 end
 
--- what a micro-batch of this rank adds to the facts of a step
+-- adds a micro-batch of this rank to the facts of a step
 local function count(r, sum, next)
   if not next.input then
     send(r, next)
   end
   local input = next.input
-  -- of ranks that share a batch one counts it
+  -- of the ranks that share a batch one counts it
   local counts, weight, t = r.mesh.leads and 1 or 0, 0, 0
   for b, w in ipairs(input.weight) do
     sum.weight, weight = sum.weight + counts * w, weight + w
@@ -183,12 +183,12 @@ local function count(r, sum, next)
   sum.mixed = sum.mixed or next.shorter
 end
 
--- begin its forward and backward, added into the gradients; its batch is the loader's again
+-- starts its forward and backward pass, added to the gradients; the loader may then reuse its batch
 local function start(r, sum, next)
   life.phase "forward"
   next.input.update = r.updates + 1
   sum.losses[#sum.losses + 1] = {fetched = next.micro:start(next.input), reported = next.reported}
-  -- results that are many are not kept until the step is over
+  -- large results are not kept until the step is over
   next.reported.moments = next.micro:moments()
   if r.watch then
     r.watch(r.step + 1, next.number, next.input, next.micro)
@@ -203,8 +203,8 @@ local function meet_over(r, sum)
     r.mesh.leads and #sum.own or 0})
 end
 
--- Micro-batches in which ranks tell each other something, one of each rank at most: all begin them
--- together, when all have theirs; who has none tells what the others do.
+-- Micro-batches in which ranks communicate, at most one of each rank: all ranks begin them
+-- together, when all have theirs. A rank without a batch takes part in the communication.
 local function micro_batches_told(r, sum, mine)
   if mine then
     count(r, sum, mine)
@@ -218,15 +218,15 @@ local function micro_batches_told(r, sum, mine)
   end
 end
 
--- were all micro-batches so far of one bucket?
+-- records whether all micro-batches so far are of one bucket
 local function note_shape(sum, batch)
   local shape = ("%dx%dx%d b%d"):format(batch.frames, batch.height, batch.width, batch.size)
   sum.shape = sum.shape or shape
   sum.mixed = sum.mixed or sum.shape ~= shape
 end
 
--- To be closed when a part of a step is over that changes nothing of the state: when ranks have
--- lost each other in it, what one of them holds is still that of the step before.
+-- Returns an object to close after a part of a step that does not change the state. If ranks lose
+-- contact in that part, each rank still has the state of the step before.
 local function unchanged(r)
   return setmetatable({}, {__close = function(_, problem)
     if type(problem) == "table" and problem.code == "MR_E_NODE" then
@@ -235,12 +235,12 @@ local function unchanged(r)
   end})
 end
 
---- The micro-batches of a step: every rank goes over all of them and does its own. None are left
--- after the last epoch.
+--- The micro-batches of a step: every rank goes through all of them and computes its own. After the
+-- last epoch there are no more.
 ---@param r table
----@return table sum  n, samples, epoch, weight, t, bytes: of all ranks; taken, by_source, bucket,
----   mixed: whether they were of several buckets; waits: of each rank; data_wait_s: the longest of
----   them for data; failed: samples that could not be read so far
+---@return table sum  n, samples, epoch, weight, t, bytes: over all ranks; taken, by_source, bucket,
+---   mixed: whether they were of several buckets; waits: of each rank; data_wait_s: the longest
+---   wait for data; failed: samples that could not be read so far
 function micros.run(r)
   local sum = {losses = {}, weight = 0, bytes = 0, samples = 0, n = 0, own = {}, taken = {},
     data_wait_s = 0, by_source = {}, waits = {}, met_s = base.now_s()}

@@ -9,7 +9,8 @@ local directory = require "moonreel.trainer.directory"
 
 local origin = {}
 
---- What `load` or `ckpt_path` names; recipe.previous is the newest checkpoint of the stage before
+--- The checkpoint that `load` or `ckpt_path` names; recipe.previous is the newest checkpoint of the
+-- stage before.
 ---@param r mr.Run
 ---@param field string  load, ckpt_path, vae.from_pretrained
 ---@return string|nil
@@ -24,23 +25,23 @@ function origin.of(r, field)
   if r.stage and r.stage.previous then
     return r.stage.previous
   end
-  base.raise("MR_E_USAGE", ("%s: %s = recipe.previous: there is no checkpoint of a stage before "
-    .. "this one; "
+  base.raise("MR_E_USAGE", ("%s: %s = recipe.previous: no stage before "
+    .. "this one has left a checkpoint; "
     .. "try: --load RUN, or another %s"):format(r.settings:origin(field), field, field))
 end
 
---- Is what is loaded taken without epoch, step and position in the data?
+--- Is the checkpoint loaded without epoch, step and position in the data?
 ---@param s table  settings
 ---@return boolean
 function origin.from_scratch(s)
   return s.start_from_scratch or s.start_step ~= nil or s.start_epoch ~= nil
 end
 
--- these say what of a whole state is left behind
+-- these fields say which parts of a whole state are not used
 local function expect_load(s)
   for _, field in ipairs{"start_from_scratch", "start_step", "start_epoch"} do
     if s[field] then
-      blame.raise(s, field, "MR_E_USAGE", "%s = %s needs load, and load is not set: %s; try: "
+      blame.raise(s, field, "MR_E_USAGE", "%s = %s needs load, which is not set: %s; try: "
         .. "--load RUN, or leave it out", field, s[field], s.ckpt_path
         and "ckpt_path takes weights alone, and begins with the data" or "a new run begins with "
         .. "step 0 and its data in any case")
@@ -48,18 +49,18 @@ local function expect_load(s)
   end
 end
 
---- Find what the run starts from: nothing, weights alone, or a whole state.
+--- Finds what the run starts from: nothing, weights alone, or a whole state.
 function origin.find(r)
   local s = r.settings
-  -- a stage that has a checkpoint goes on from it, however it began
+  -- a stage with a checkpoint continues from it, whatever its beginning was
   if r.stage and r.stage.begun then
     r.found = ckpt.resolve(r.stage.dir)
     return
   end
   local load, weights = origin.of(r, "load"), origin.of(r, "ckpt_path")
   if load and weights then
-    base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes everything, ckpt_path "
-      .. "weights alone")
+    base.raise("MR_E_USAGE", "load and ckpt_path are both set; load takes the whole state, "
+      .. "ckpt_path weights alone; try: one of the two")
   end
   if not load then
     expect_load(s)
@@ -67,8 +68,8 @@ function origin.find(r)
   r.scratch = origin.from_scratch(s)
   for _, field in ipairs{"start_step", "start_epoch"} do
     if s.start_from_scratch and (s[field] or 0) > 0 then
-      blame.raise(s, field, "MR_E_USAGE", "%s = %d and start_from_scratch, which begins with step "
-        .. "0 and epoch 0; try: one of them", field, s[field])
+      blame.raise(s, field, "MR_E_USAGE", "%s = %d contradicts start_from_scratch = true, which "
+        .. "begins with step 0 and epoch 0; try: one of the two", field, s[field])
     end
   end
   if load then
@@ -83,8 +84,8 @@ function origin.find(r)
   end
 end
 
--- what is loaded, verified by the first rank, which may set damaged checkpoints of our own
--- directory aside; the others open the same one, and every part of it is verified as it is read
+-- Opens the checkpoint. The first rank verifies it and may move damaged checkpoints of its own
+-- directory aside; the other ranks open the same one, and verify each part as they read it.
 local function open_source(r, found)
   local source, notes
   local path = r.team:first(function()
@@ -94,7 +95,7 @@ local function open_source(r, found)
   return source or ckpt.open(path), notes or {}
 end
 
--- the checkpoint that is continued may be older than the one whose values the launch took
+-- the checkpoint that is continued may be older than the one from which the launch took its values
 local function take_values(r)
   local goes_on = r.found and r.launch and (not r.stage or r.stage.begun)
   local note = goes_on and r.launch:take(r.source)
@@ -112,7 +113,8 @@ local function take_values(r)
   end
 end
 
---- Open what is loaded, now that damaged checkpoints of our own directory may be set aside.
+--- Opens the checkpoint to start from, now that damaged checkpoints of the run's directory may be
+-- moved aside.
 function origin.source(r)
   local found = r.found or r.found_weights
   if not found then
@@ -126,16 +128,17 @@ function origin.source(r)
   end
   if r.found and not source.manifest then
     base.raise("MR_E_USAGE",
-      ("%s: these are weights alone; try: --ckpt-path %s"):format(source.path, source.path))
+      ("%s: this file has weights alone, and load needs a whole state; try: --ckpt-path %s"):format(
+        source.path, source.path))
   end
   take_values(r)
 end
 
--- what a run does about a value that differs
-local EFFECTS <const> = { free = "the run goes on with it",
-  warn = "the run goes on with it, and differs from here on", refuse = "refused" }
+-- the effect of a value that differs
+local EFFECTS <const> = { free = "the run continues with it",
+  warn = "the run continues with it, and differs from here on", refuse = "refused" }
 
--- tell what differs from the settings that made a checkpoint; refuse what cannot go on
+-- reports what differs from the settings that made a checkpoint; refuses what cannot continue
 local function compare_settings(r, text)
   local then_settings = require("moonreel.settings").from_json(text, r.source.path)
   local refused, only_position = {}, true
@@ -143,7 +146,7 @@ local function compare_settings(r, text)
     local change = r.settings.data_change
     local leaves = r.scratch or change == "next" or change == "restart"
     local resume = row.position and leaves and "free" or row.resume
-    local effect = resume == "refuse" and row.position and "the position in the data counts by it"
+    local effect = resume == "refuse" and row.position and "the position in the data depends on it"
       or EFFECTS[resume]
     local line = ("%s: %s when the checkpoint was made, %s now by %s: %s"):format(row.path,
       row.was or "absent", row.now or "absent",
@@ -157,14 +160,14 @@ local function compare_settings(r, text)
   end
   if #refused > 0 then
     local path, leave = r.source.path, only_position and "data_change=next or "
-      .. "--start-from-scratch to leave the position, or " or ""
+      .. "--start-from-scratch to drop the position, or " or ""
     base.raise("MR_E_RECIPE", ("%s does not continue under this recipe:\n  %s\n  try: "
       .. "%s--ckpt-path %s for weights alone"):format(path,
       table.concat(refused, "\n  "), leave, path))
   end
 end
 
---- Compare the recipe with the one the checkpoint was made with.
+--- Compares the recipe with the one that made the checkpoint.
 function origin.compare(r)
   if not r.found then
     return

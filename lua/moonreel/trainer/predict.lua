@@ -22,16 +22,16 @@ local waits = require "moonreel.trainer.waits"
 
 local predict = {}
 
---- How many buckets have their micro-steps compiled before the first step, and the largest one, so
--- that a run which does not fit ends there. The others' are when their first batch comes: shapes of
--- later do not hold up the beginning.
+--- Number of buckets whose micro-steps are compiled before the first step, in addition to the
+-- largest bucket, so that a run that does not fit ends there. The other buckets are compiled when
+-- their first batch comes, so that they do not delay the beginning.
 predict.ahead = 8
 
--- elements of the sum by which it is measured how fast ranks tell each other, and how often
+-- elements of the sum by which the speed of communication is measured, and the number of sums
 local TALK_ELEMENTS, TALKS = 1 << 18, 3
 
--- Seconds in which a rank sends a byte, by sums of all ranks of this moment; the slowest rank
--- counts. GPUs are not asked: what they tell each other runs in parallel with what they compute.
+-- Seconds in which a rank sends a byte, measured now by sums over all ranks; the slowest rank
+-- counts. GPUs are not measured, because they communicate while they compute.
 local function talk_of(r)
   local world, size = r.team.world, r.team.size
   if not r.ranks or r.facts.device ~= "cpu" then
@@ -42,7 +42,7 @@ local function talk_of(r)
     world:barrier()
     local from = base.now_s()
     world:all_reduce(x)
-    -- the first one finds its memory
+    -- the first sum allocates its memory, so it does not count
     least = i > 0 and math.min(least, base.now_s() - from) or least
   end
   x:close()
@@ -50,7 +50,7 @@ local function talk_of(r)
   return slowest / (2 * (size - 1) / size * 4 * TALK_ELEMENTS)
 end
 
--- find the hosts of the run, and say which link between several of them is the slowest
+-- finds the hosts of the run, and prints the slowest of the links between them
 local function find_hosts(r)
   local names = r.team:texts(os.getenv "MOONREEL_HOST"
     or base.read_file("/proc/sys/kernel/hostname"):match "%S*")
@@ -65,7 +65,8 @@ end
 -- micro-steps of the busiest rank in a step
 local function rounds_of(r) return -(-r.micros // r.mesh.data) end
 
--- the micro-step of a bucket; one that does not fit is refused with what would
+-- Compiles the micro-step of a bucket. One that does not fit is refused, with the largest batch
+-- that fits.
 local function compiled(r, shape, bucket)
   local good, step = pcall(r.programs.get, r.programs, shape)
   if good then
@@ -76,33 +77,33 @@ local function compiled(r, shape, bucket)
   end
   local takes, there, batch = r.programs:shortage(shape, (r.device:memory()))
   local field = ("bucket_config.%s.%d"):format(bucket.resolution, bucket.frames)
-  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d takes %s in addition "
-    .. "to parameters and their state, %s are free for it; %s\n  try: %s%sa device with more "
-    .. "memory; moonreel plan --fit solves all batches", field, shape.batch,
+  blame.raise(r.settings, field, "MR_E_MEMORY", "%s: a batch of %d at %dx%d needs %s in addition "
+    .. "to parameters and their state, and %s are free; %s\n  try: %s%sa device with more "
+    .. "memory; moonreel plan --fit finds the batches of all buckets", field, shape.batch,
     shape.height, shape.width, progress.bytes(takes), progress.bytes(there),
     batch > 0 and "the largest that fits is " .. batch or "not even one sample fits",
     batch > 0 and "that batch, " or "",
     r.programs:choice(shape) == nil and "grad_checkpoint = true, " or "")
 end
 
--- bytes that a rank holds and sends of the state that ranks share
+-- bytes that a rank stores and sends of the state that ranks share
 local function shares_of(r)
   return r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r))
 end
 
--- bytes of the host that a save needs
+-- bytes of host memory that a save needs
 local function saving_bytes(r)
   return cadence.buffer_bytes(r.settings, state.saved_bytes(r.exec, r.pipe.params, r.share))
 end
 
--- bytes that there are for the micro-step of a shape: in addition to what encodes its batch, and
--- where the device is the host in addition to what a save needs
+-- The bytes that the micro-step of a shape may use: without those of the encoders of its batch, and
+-- if the device is the host without those of a save.
 local function room_of(r, shape)
   local _, encode_bytes = r.encoders:batch(shape)
   return (r.device:memory()) - encode_bytes - (r.facts.device == "cpu" and saving_bytes(r) or 0)
 end
 
--- say what a bucket takes; returns a row for the journal
+-- prints the cost of a bucket; returns a row for the journal
 local function predict_bucket(r, bucket)
   local row = {bucket = ("%s %dx%dx%d"):format(bucket.resolution, bucket.frames,
     bucket.height, bucket.width), batch = bucket.batch, samples = bucket.samples}
@@ -111,11 +112,11 @@ local function predict_bucket(r, bucket)
   r.unseen[bucket], row.recompute = nil, r.programs:choice(shape)
   local plan, encode_s, encode_bytes, read_s = compiled(r, shape, bucket).prog:plan(),
     r.encoders:batch(bucket)
-  -- ranks that share a batch encode a part of it each, and read all that encodes it
+  -- ranks that share a batch each encode a part of it, but all read the encoder's weights
   row.encode_s = encode_s / (r.mesh.group and r.mesh.group:size() or 1) + read_s
   row.peak_bytes = plan.total + r.encoders.weights + encode_bytes
   row.seconds = plan.seconds + row.encode_s
-  -- the memory of a GPU is not that of the process
+  -- memory of a GPU is not memory of the process
   row.resident_bytes = r.facts.device == "cpu" and r.apart_bytes + row.peak_bytes or nil
   r.talk_s = r.ranks and r.talk * shares_of(r).sent or 0
   local step_s = rounds_of(r) * row.seconds + r.update_s + r.talk_s
@@ -126,8 +127,8 @@ local function predict_bucket(r, bucket)
   return row
 end
 
--- what encodes a batch in addition to the step, planned on the run's device, which is probed where
--- there is such a thing
+-- Plans the encoders of a batch on the run's device. The rates of the device are measured if there
+-- are such encoders.
 local function plan_encoders(r)
   local apart = r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
   return r:keep(encoders.new(r.pipe, {facts = r.facts,
@@ -137,7 +138,7 @@ local function plan_encoders(r)
     seconds = function(prog) return prog:plan().seconds end}))
 end
 
--- the bucket with most pixels in a batch
+-- the bucket with the most pixels in a batch
 local function largest_of(buckets)
   local largest, most
   for _, b in ipairs(buckets) do
@@ -149,10 +150,10 @@ local function largest_of(buckets)
   return largest
 end
 
---- The micro-step of a shape; of a bucket that comes for the first time this says what it takes.
+--- The micro-step of a shape. For a bucket that comes for the first time it prints the cost.
 ---@param r table      the run
----@param shape table  of feed:shape
----@param whole table  that of its bucket, whose clips may be longer
+---@param shape table  from feed:shape
+---@the shape of its bucket, whose clips may be longer
 ---@return table  of moonreel.trainer.programs
 function predict.micro_step(r, shape, whole)
   local bucket = r.bucket_of[program.key(whole)]
@@ -164,12 +165,12 @@ function predict.micro_step(r, shape, whole)
   return compiled(r, shape, bucket)
 end
 
--- Bytes that no program knows of: the process as it began, what saves need, decoded batches.
+-- Bytes that no program counts: the process at its beginning, the needs of saves, decoded batches.
 local function apart_bytes(r)
   return r.began_bytes + saving_bytes(r) + r.plan.slabs * r.plan.slab_bytes
 end
 
--- say what a rank holds and sends of the state that ranks share; returns it for the journal
+-- prints what a rank stores and sends of the state that ranks share; returns it for the journal
 local function tell_shares(r)
   local bytes, say = shares_of(r), progress.bytes
   r.progress:say(("ZeRO %d: a rank keeps %s of the state%s%s; it sends %s a step, in %d buckets")
@@ -178,15 +179,15 @@ local function tell_shares(r)
     bytes.windows > 0 and (", %s of weights"):format(say(bytes.windows)) or "", say(bytes.sent),
     #r.ranks.buckets))
   if r.talk_s > 0 then
-    r.progress:say(("what it sends takes %.1f ms of a step by sums of this moment%s"):format(
-      r.talk_s * 1000, r.mesh.sequence and "; what ranks tell each other for shared tokens is not "
+    r.progress:say(("sending takes %.1f ms of a step, by sums that were timed now%s"):format(
+      r.talk_s * 1000, r.mesh.sequence and "; communication for shared tokens is not "
       .. "counted" or ""))
   end
   bytes.stage = r.ranks.stage
   return bytes
 end
 
--- buckets that have more samples in a batch, or more cells, than any other that has as many of both
+-- buckets of which no other has at least as many samples in a batch and at least as many cells
 local function widest(r)
   local list, kept = {}, {}
   for i, b in ipairs(r.plan.buckets) do
@@ -208,8 +209,8 @@ local function widest(r)
   return kept
 end
 
--- Inputs of blocks of every bucket fit the host memory that they may have: they grow with the
--- samples and with the cells of a batch, so that others take no more than these.
+-- Checks that the inputs of blocks of every bucket fit the host memory for them. They grow with the
+-- samples and the cells of a batch, so the other buckets need no more than these.
 local function check_buffers(r)
   for _, b in ipairs(r.programs.options.config.offload and widest(r) or {}) do
     program.check_buffer(r.settings, ("%s %dx%dx%d of %d"):format(b.resolution, b.frames, b.height,
@@ -217,7 +218,7 @@ local function check_buffers(r)
   end
 end
 
---- Say what each bucket will cost, and what the run is.
+--- Prints the cost of each bucket, and a summary of the run.
 function predict.run(r)
   local trained, all = r.pipe:counts()
   for _, note in ipairs(r.notes) do
@@ -255,7 +256,7 @@ function predict.run(r)
   end
   local shares = r.ranks and tell_shares(r) or nil
   find_hosts(r)
-  -- what was read and compiled on the way here is no part of what steps need
+  -- memory for reading and compiling is not memory of the steps
   base.trim()
   if #rows < #r.plan.buckets then
     r.progress:say(("%d more buckets: each is compiled when its first batch comes"):format(

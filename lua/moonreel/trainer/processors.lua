@@ -4,7 +4,7 @@ local base = require "moonreel.core.base"
 
 local processors = {}
 
---- Processors of this host.
+--- Number of processors of this host.
 ---@return integer
 function processors.count()
   local n = 0
@@ -14,17 +14,17 @@ function processors.count()
   return math.max(1, n)
 end
 
---- Threads of what renders in parallel with a run: those of its recipe, or as many as the run
--- leaves.
+--- Threads of the process that renders in parallel with a run: those of its recipe, or the
+-- processors that the run does not use.
 ---@param settings table
----@param used integer  processors that the run takes
+---@param used integer  processors that the run uses
 ---@return integer
 function processors.spare(settings, used)
   local given = settings.sampling.threads
   return given > 0 and given or math.max(1, processors.count() - used)
 end
 
---- Processes that want a processor, the mean of the last minute.
+--- Number of processes that wanted a processor, mean of the last minute.
 ---@return number
 function processors.wanted() return tonumber(base.read_file("/proc/loadavg"):match "^%S+") or 0 end
 

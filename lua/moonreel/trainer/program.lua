@@ -1,6 +1,6 @@
---- The graph of one micro-step per bucket shape, built when first needed, compiled once, cached.
--- From u8 pixels, or latents of an autoencoder that lies apart, and text ids to the loss, with
--- gradients added into region "grad".
+--- The graph of one micro-step per bucket shape: built when it is first needed, compiled once,
+-- cached. It goes from u8 pixels, or latents of a separate autoencoder, and text ids to the loss.
+-- Gradients are added to the region "grad".
 -- @module moonreel.trainer.program
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -20,16 +20,16 @@ function program.key(shape)
     shape.masked and " mask" or "")
 end
 
---- What settings say of the graph, as `graph` takes it.
+--- The part of the settings that `graph` depends on.
 ---@param settings table  baked
----@param reduce mr.Ranks|nil  to whom the gradients go at the end of every micro-step
----@param sequence mr.Sequence|nil  that share the tokens of a batch
+---@param reduce mr.Ranks|nil  the ranks to which the gradients go at the end of every micro-step
+---@param sequence mr.Sequence|nil  ranks that share the tokens of a batch
 ---@param fresh boolean|nil     gradients begin at zero in each micro-step (optim.regions)
----@param watched boolean|nil   latents and noise are outputs, for those who watch the run
+---@param watched boolean|nil   latents and noise are outputs, for a `watch` of the run
 ---@return table config
 function program.config(settings, reduce, sequence, fresh, watched)
   return {reduce = reduce, sequence = sequence, fresh = fresh, watched = watched,
-    -- as the fork of the reference that trains so
+    -- as in the fork of the reference that trains this way
     rows = sequence and settings.compat and sequence.size or nil,
     sigma_min = settings.sigma_min, grad_checkpoint = settings.grad_checkpoint,
     grad_ckpt_settings = settings:plain("grad_ckpt_settings"),
@@ -37,10 +37,10 @@ function program.config(settings, reduce, sequence, fresh, watched)
     offload = (settings.grad_ckpt_buffer_size or 0) > 0 or nil}
 end
 
---- Raise where blocks of a bucket keep more in host memory than the recipe lets them.
+--- Raises an error if blocks of a bucket keep more in host memory than the recipe allows.
 ---@param settings table
----@param bucket string   its name
----@param memory table    of its micro-step, as mr.Program memory()
+---@its name
+---@from mr.Program memory() of its micro-step
 function program.check_buffer(settings, bucket, memory)
   local most = settings.grad_ckpt_buffer_size or 0
   if most > 0 and memory.pinned > most then
@@ -51,9 +51,9 @@ function program.check_buffer(settings, bucket, memory)
   end
 end
 
---- The same, but for what is recomputed.
+--- The same config with a choice of recomputation.
 ---@param config table
----@param choice integer[]|boolean  of moonreel.trainer.recompute
+---@param choice integer[]|boolean  from moonreel.trainer.recompute
 ---@return table config
 function program.chosen(config, choice)
   local out = {}
@@ -64,10 +64,10 @@ function program.chosen(config, choice)
   return out
 end
 
---- Blocks of each kind in the graph of a shape.
+--- The number of blocks of each kind in the graph of a shape.
 ---@param pipe mr.Pipeline
 ---@param shape table   as program.graph takes it
----@param config table  likewise
+---@param config table  as program.graph takes it
 ---@return integer[]
 function program.blocks(pipe, shape, config)
   local counted = program.chosen(config, false)
@@ -76,13 +76,13 @@ function program.blocks(pipe, shape, config)
   return counted.counts
 end
 
---- What a step does twice under the settings of a recipe, to keep less meanwhile.
----@param config table       grad_checkpoint, grad_ckpt_settings (not "auto", whose choice `chosen`
----   puts there), grad_ckpt_keep_attention; counts: of blocks of each kind, raised by what a graph
----   asks for
----@return table options     of the graph: without checkpointing nothing is done twice
----@return function recompute  of a block's kind, 1 or 2, and its number of that kind from 0:
----   whether all of it is
+--- What a step recomputes under the settings of a recipe, to need less memory.
+---@param config table       grad_checkpoint, grad_ckpt_settings (not "auto": `chosen` replaces that
+---   by a choice), grad_ckpt_keep_attention; counts: number of blocks of each kind, raised while a
+---   graph is built
+---@return table options     of the graph; without checkpointing nothing is recomputed
+---@return function recompute  whether a block is recomputed as a whole, by its kind, 1 or 2, and
+---   its number in that kind from 0
 function program.recomputation(config)
   local wanted, all = config.grad_ckpt_settings, config.grad_checkpoint or false
   local options = {no_cheap = not (all or wanted),
@@ -94,7 +94,7 @@ function program.recomputation(config)
       return all
     end
   elseif wanted then
-    -- the first ones of each kind
+    -- the first blocks of each kind
     return options, function(kind, i) return i < (wanted[kind] or 0) end
   end
   return options, function() return all end
@@ -103,7 +103,7 @@ end
 local Step = {}
 Step.__index = Step
 
--- what the batch begins with: pixels that are encoded in the same graph, or latents, frames first
+-- the clean latents: from pixels that are encoded in the same graph, or from an input, frames first
 local function clean_latents(g, auto, shape)
   if not auto.apart then
     return auto:encode(g, g:input("pixels", "u8", {shape.batch, shape.frames, 3, shape.height,
@@ -114,12 +114,12 @@ local function clean_latents(g, auto, shape)
     4}
 end
 
---- Build the graph of a shape.
+--- Builds the graph of a shape.
 ---@param pipe mr.Pipeline
 ---@param shape table    frames, height, width, batch, text, masked
 ---@param config table   grad_checkpoint, grad_ckpt_settings; forward: losses without gradients;
----   offload: inputs of blocks that recompute wait in host memory; reduce, sequence, fresh, rows,
----   watched: as program.config says
+---   offload: inputs of blocks that recompute are kept in host memory; reduce, sequence, fresh,
+---   rows, watched: as in program.config
 ---@return mr.Graph
 function program.graph(pipe, shape, config)
   local B = shape.batch
@@ -167,9 +167,9 @@ end
 --- A compiled micro-step.
 ---@param run mr.Exec
 ---@param pipe mr.Pipeline
----@param shape table      as program.graph takes it
----@param config table     likewise
----@param g mr.Graph|nil   of these, which goes with the micro-step; nil: made here
+---@as program.graph takes it
+---@as program.graph takes it
+---@param g mr.Graph|nil   their graph, which is closed with the micro-step; nil: made here
 ---@return mr.MicroStep  with prog, graph, shape, key, pipe, exec
 function program.new(run, pipe, shape, config, g)
   g = g or program.graph(pipe, shape, config)
@@ -177,13 +177,13 @@ function program.new(run, pipe, shape, config, g)
     pipe = pipe, exec = run}, Step)
 end
 
---- Give back its memory; it cannot run any more.
+--- Frees its memory; it cannot run again.
 function Step:close()
   self.prog:close()
   self.graph:close()
 end
 
--- what a step of diffusion takes
+-- sets the inputs of a diffusion step
 local function set_inputs(prog, batch, self)
   local B = self.shape.batch
   if batch.encode then
@@ -212,21 +212,21 @@ local function set_inputs(prog, batch, self)
   self.pipe:set(prog, batch.tokens)
 end
 
---- Give it the inputs of one batch, whose memory is free again; a run that has begun is not waited
--- for.
----@param batch table  as Step:start takes it
+--- Sets the inputs of one batch, whose memory may then be reused. Does not wait for a run that has
+-- begun.
+---@for Step:start
 function Step:stage(batch)
   local set = self.pipe.reconstructs and reconstruction.set or set_inputs
   set(self.prog, batch, self)
   self.staged = batch
 end
 
---- Begin to run on one batch, given before or now, whose memory is free again.
----@param batch table  pixels: tensor u8; where the autoencoder lies apart x0: latents, or encode:
----   what puts them into an input; keys, t, fps, weight, drop: lists, one value per sample;
----   mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch; given: of
----   moonreel.trainer.conditions, and guidance, where the model takes them
----@return mr.Fetched loss  on its way: sum over samples of weight x loss; of an autoencoder that
+--- Starts to run on one batch, given before or now. The memory of the batch may then be reused.
+---@param batch table  pixels: tensor u8; with a separate autoencoder x0: latents, or encode: a
+---   function that writes them into an input; keys, t, fps, weight, drop: lists, one value per
+---   sample; mask: flat list of all frames, or nil; tokens: of the text encoder; seed; epoch;
+---   given: of moonreel.trainer.conditions, and guidance, if the model has these inputs
+---@return mr.Fetched loss  arrives later: sum over samples of weight x loss; of an autoencoder that
 ---   trains also the sums of its terms (mr.Losses)
 function Step:start(batch)
   if self.staged ~= batch then
@@ -241,15 +241,15 @@ function Step:start(batch)
   return self.prog:fetch(self.pipe.reconstructs and "terms" or "loss")
 end
 
---- The moments of an adversary's batches in the run before, which is waited for.
----@return number[]|nil  nil: there is no adversary
+--- The moments of the discriminator's batches in the run before; waits for that run.
+---@return number[]|nil  nil: there is no discriminator
 function Step:moments()
   local own = self.pipe.losses
   return own and own.adversary and self.prog:get("moments"):reshape{-1}:totable() or nil
 end
 
---- Run on one batch, and wait.
----@param batch table   as Step:start takes it
+--- Runs on one batch, and waits.
+---@for Step:start
 ---@return number loss  sum over samples of weight x loss
 function Step:run(batch)
   return self:start(batch):get():reshape{-1}:totable()[1]

@@ -1,6 +1,6 @@
---- Compiled micro-steps by the key of their shape: compiled when first asked for, the least
--- recently used closed before they pass a bound in bytes. What a shape that comes back computes is
--- the same.
+--- Compiled micro-steps by the key of their shape. A micro-step is compiled when it is first
+-- needed. The least recently used ones are closed before all together exceed a number of bytes. A
+-- shape that is compiled again computes the same bits.
 -- @module moonreel.trainer.programs
 local base = require "moonreel.core.base"
 local largest = require "moonreel.trainer.largest"
@@ -14,48 +14,48 @@ local Programs = {}
 Programs.__index = Programs
 
 local read_options = options.declare("programs.new", {
-  { "most_bytes", "integer", "of all kept micro-steps; the newest is kept in any case" },
+  { "most_bytes", "integer", "limit of all kept micro-steps; the newest is always kept" },
   { "config", "table", "grad_checkpoint, grad_ckpt_settings", default = {} },
-  { "room", "function", "of a shape: bytes that there are for it, apart from programs; absent: "
-    .. "what is left to the run recomputes nothing" },
-  { "choices", "table", "what recomputes where that is left to the run, of a run that goes on" },
-  { "ranks", "mr.Ranks", "what they tell each other in micro-steps is the same in all" },
+  { "room", "function", "bytes that a shape may use, without programs; absent: \"auto\" "
+    .. "recomputes nothing" },
+  { "choices", "table", "choices of recomputation of the run that is continued" },
+  { "ranks", "mr.Ranks", "they communicate in micro-steps, in the same way for all shapes" },
   { "timed", "boolean", "measure every op", default = false },
-  { "say", "function", "takes a line when the first one is closed",
+  { "say", "function", "called with a line when the first one is closed",
     default = function() end },
 })
 
---- An empty cache.
+--- Makes an empty cache.
 ---@param exec mr.Exec
----@param plans mr.Exec  plans for the device and regions of exec
+---@param plans mr.Exec  plans programs for the device and regions of exec
 ---@param pipe mr.Pipeline
 ---@param given table  most_bytes, config, ranks, timed, say
----@return mr.Programs  with compiled: how many were, again: how many of these had been closed, and
----   bytes: of those kept
+---@return mr.Programs  with compiled: number of compiled programs, again: how many of these had
+---   been closed before, and bytes: of those kept
 function programs.new(exec, plans, pipe, given)
   return setmetatable({exec = exec, plans = plans, pipe = pipe, options = read_options(given),
     kept = {}, closed = {}, clock = 0, bytes = 0, shared = 0, compiled = 0, again = 0,
     choices = {}}, Programs)
 end
 
--- what a program takes for itself; arena, regions and staging belong to the executor
+-- the own bytes of a program; arena, regions and staging belong to the executor
 local function bytes_of(prog)
   local m = prog:memory()
   return m.inputs + m.staged + m.results + m.consts + m.host - m.staging
 end
 
--- what all programs of an executor use one after the other, as large as the largest needs
+-- the bytes that all programs of an executor use in turn, as large as the largest needs
 local function shared_of(prog)
   local m = prog:memory()
   return m.arena + m.landing
 end
 
--- ---- what recomputes ----
+-- ---- recomputation ----
 
--- is that left to the run?
+-- does the run choose what is recomputed?
 local function open_choice(self) return self.options.config.grad_ckpt_settings == "auto" end
 
--- a graph planned with a choice: f gets the program
+-- plans the graph of a shape with a choice, and calls f with the program
 local function probe(self, shape, choice, f)
   local graph <close> = program.graph(self.pipe, shape, program.chosen(self.options.config, choice))
   local planned <close> = self.plans:compile(graph)
@@ -64,7 +64,7 @@ end
 
 local function takes_of(planned) return shared_of(planned) + bytes_of(planned) end
 
--- bytes, and operations that are done again
+-- bytes, and operations that are recomputed
 local function measured(planned)
   return takes_of(planned), recompute.operations(planned:kinds())
 end
@@ -81,10 +81,10 @@ local function choose(self, shape)
   return choices:first(function(choice) return fits(self, shape, choice) end)
 end
 
---- What recomputes in the micro-step of a shape, where that is left to the run: chosen when it is
--- first asked for. A run that goes on takes what it took before, as long as that fits.
+--- What the micro-step of a shape recomputes, if the run chooses that. The choice is made when it
+-- is first needed. A resumed run uses its earlier choice while that fits.
 ---@param shape table
----@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the recipe says it
+---@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the recipe decides
 function Programs:choice(shape)
   if not open_choice(self) then
     return nil
@@ -103,7 +103,7 @@ function Programs:choice(shape)
   return self.choices[key]
 end
 
---- What recomputes in which shape, for the record of a run; nil: nothing is left to it.
+--- The choices by shape, for the record of a run; nil if the recipe decides.
 ---@return table<string, integer[]|boolean>|nil
 function Programs:record()
   local record = {}
@@ -115,7 +115,7 @@ function Programs:record()
   return open_choice(self) and next(record) and record or nil
 end
 
--- does any number that ranks tell each other differ from zero?
+-- is any rank's number different from zero?
 local function any(team, number)
   for _, row in ipairs(team:all { number }) do
     number = math.max(number, row[1])
@@ -123,9 +123,9 @@ local function any(team, number)
   return number ~= 0
 end
 
---- One choice for all shapes, where ranks run different ones at a time and have to use weights in
--- the same order: that of the shape and the rank that need most.
----@param shapes table[]  of which one takes most
+--- Makes one choice for all shapes, if ranks run different shapes at a time and have to use weights
+-- in the same order: that of the shape and the rank that need most.
+---@param shapes table[]  one of them needs most
 ---@param team mr.Team
 function Programs:agree(shapes, team)
   if not open_choice(self) then
@@ -150,7 +150,7 @@ function Programs:agree(shapes, team)
   self.choices.all = most[1] > 0 and {math.tointeger(most[2]), math.tointeger(most[3])}
 end
 
--- what graphs of a shape are built by
+-- the config of the graphs of a shape
 local function config_of(self, shape)
   local choice = self:choice(shape)
   return choice == nil and self.options.config or program.chosen(self.options.config, choice)
@@ -158,7 +158,7 @@ end
 
 -- ---- programs that are kept ----
 
--- the kept micro-step whose last use is longest ago
+-- the kept micro-step that was not used for the longest time
 local function oldest(self)
   local found
   for _, step in pairs(self.kept) do
@@ -172,14 +172,15 @@ end
 function Programs:drop(step)
   self.kept[step.key], self.bytes = nil, self.bytes - step.bytes
   if not next(self.closed) then
-    self.options.say(("program of %s closed: programs take more than %d MiB (programs_bytes); the "
-      .. "end says how often that was"):format(step.key, self.options.most_bytes // 2^20))
+    self.options.say(("program of %s closed: programs need more than %d MiB (programs_bytes); the "
+      .. "end of the log says how often that happened"):format(step.key,
+      self.options.most_bytes // 2^20))
   end
   self.closed[step.key] = true
   step:close()
 end
 
--- close as many as it takes to keep one of this graph, too
+-- closes micro-steps until one of this graph can be kept, too
 local function make_room(self, graph)
   if not next(self.kept) then
     return
@@ -191,8 +192,8 @@ local function make_room(self, graph)
   end
 end
 
--- Ranks run micro-steps of different shapes at a time, and one that has no batch none: all of them
--- tell each other the same, in the same order.
+-- Ranks run micro-steps of different shapes at a time, and a rank without a batch runs none. But
+-- all of them must communicate the same, in the same order.
 local function listen(self, key, graph)
   local story, team = graph:op_log(), self.options.ranks
   if not self.story then
@@ -204,12 +205,12 @@ local function listen(self, key, graph)
   end
 end
 
---- Run what a rank runs that has no batch while others have one.
+--- Takes part in the communication of a micro-step, on a rank that has no batch.
 function Programs:idle()
   self.echo:run()
 end
 
--- compile for a shape
+-- compiles the micro-step of a shape
 local function add(self, key, shape)
   self.again = self.again + (self.closed[key] and 1 or 0)
   local config = config_of(self, shape)
@@ -229,7 +230,7 @@ local function add(self, key, shape)
 end
 
 --- The micro-step of a shape.
----@param shape table  of Feed:shape
+---@param shape table  from Feed:shape
 ---@return mr.MicroStep  valid until the next call
 function Programs:get(shape)
   local key = program.key(shape)
@@ -239,7 +240,7 @@ function Programs:get(shape)
   return step
 end
 
---- Memory of the micro-step of a shape. Nothing is compiled for the device.
+--- Plans the memory of the micro-step of a shape. Nothing is compiled for the device.
 ---@param shape table
 ---@return table  as mr.Program memory()
 function Programs:planned(shape)
@@ -248,8 +249,8 @@ function Programs:planned(shape)
   return planned:memory()
 end
 
---- Bytes that the micro-step of a shape takes apart from parameters and their state; what
--- recomputes is left to the run: the fewest. Nothing is compiled for the device.
+--- Bytes that the micro-step of a shape needs without parameters and their state. If the run
+-- chooses what is recomputed, these are the fewest bytes. Nothing is compiled for the device.
 ---@param shape table
 ---@return integer
 function Programs:takes(shape)
@@ -262,13 +263,13 @@ function Programs:takes(shape)
   return takes_of(planned)
 end
 
---- Of a shape that does not fit: bytes that it takes apart from parameters and their state, bytes
--- that there are for it, and the largest batch of the same frames and size that takes no more.
+--- For a shape that does not fit: bytes that it needs without parameters and their state, bytes
+-- that it may use, and the largest batch of the same frames and size that fits these.
 ---@param shape table
----@param free integer  bytes that are free on the device now
+---@bytes that are free on the device now
 ---@return integer takes
 ---@return integer there
----@return integer batch  0: not even one
+---@0: not even one sample
 function Programs:shortage(shape, free)
   local there = free + self.shared
   local function takes(batch)
@@ -277,7 +278,7 @@ function Programs:shortage(shape, free)
   return takes(shape.batch), there, largest(takes, there, shape.batch // 2, shape.batch - 1)
 end
 
---- All that are kept, in the order of their keys.
+--- All kept micro-steps, in the order of their keys.
 ---@return mr.MicroStep[]
 function Programs:list()
   local list = {}

@@ -1,5 +1,5 @@
---- Progress output of a run: a line that is rewritten on a terminal, plain lines elsewhere; and all
--- of it in a file of the run.
+--- Progress output of a run: a line that is rewritten on a terminal, plain lines elsewhere, and all
+-- lines in a file of the run.
 -- @module moonreel.trainer.progress
 local base = require "moonreel.core.base"
 local output = require "moonreel.text.output"
@@ -10,7 +10,7 @@ local progress = {}
 local Progress = {}
 Progress.__index = Progress
 
---- Seconds as people read them: 42s, 3m10s, 2h05m.
+--- Seconds as text for people: 42s, 3m10s, 2h05m.
 function progress.duration(s)
   if s < 60 then
     return ("%.0fs"):format(s)
@@ -21,7 +21,7 @@ function progress.duration(s)
   return ("%dh%02dm"):format(s // 3600, s % 3600 // 60)
 end
 
---- Bytes as people read them.
+--- Bytes as text for people.
 function progress.bytes(n)
   local units = {"B", "KiB", "MiB", "GiB", "TiB"}
   local i = 1
@@ -31,23 +31,23 @@ function progress.bytes(n)
   return (i == 1 and "%d %s" or "%.1f %s"):format(n, units[i])
 end
 
---- What tells of a run.
+--- Makes the output of a run.
 ---@param total integer    steps of the run; 0: not known
 ---@param every integer    steps between plain lines
 ---@param write function|nil takes each line; nil: standard output, where a terminal gets a line
 ---   that is rewritten
----@param now (fun(): number)|nil  a clock in seconds; nil: that of the machine
+---@param now (fun(): number)|nil  a clock in seconds; nil: the system's
 function progress.new(total, every, write, now)
   return setmetatable({total = total, every = every, live = not write and base.is_terminal(1),
     shown = false, write = write, now = now or base.now_s, steps = 0}, Progress)
 end
 
--- a line with the clock, where lines begin with it
+-- a line with the time in front, if lines begin with the time
 local function dated(self, line)
   return self.dates and words.time(base.wall_s()) .. "  " .. line or line
 end
 
--- a line for the file; until it is open, lines wait
+-- adds a line to the file; lines wait until the file is open
 local function keep(self, line)
   if not self.file then
     table.insert(self.waiting or {}, line)
@@ -59,17 +59,17 @@ local function keep(self, line)
   end
   if not good then
     self:close()
-    self:say(("%s cannot be written: %s; what follows is not in it"):format(self.path, why))
+    self:say(("%s cannot be written: %s; later lines are not in it"):format(self.path, why))
   end
 end
 
---- From now on lines begin with the clock, and are kept for the file of keep_in.
+--- From now on lines begin with the time, and are kept for the file of keep_in.
 function Progress:date()
   self.dates, self.waiting = true, self.waiting or {}
 end
 
---- Lines go into a file, too: those that wait, and what follows.
----@param path string  its folder is made; what is in it stays
+--- Writes lines into a file, too: those that wait, and later ones.
+---@param path string  its folder is made; earlier contents are kept
 function Progress:keep_in(path)
   local waiting = self.waiting or {}
   base.make_dir(path:match "^(.*)/")
@@ -83,7 +83,7 @@ function Progress:keep_in(path)
   end
 end
 
---- Close the file.
+--- Closes the file.
 function Progress:close()
   if self.file then
     self.file:close()
@@ -91,7 +91,7 @@ function Progress:close()
   end
 end
 
--- Texts to standard output. `lost` says why it takes no more, once its reader is gone.
+-- Writes texts to standard output. When its reader is gone, `lost` has the reason.
 local function put(self, ...)
   local good, why = output.write(io.stdout, ...)
   if not good then
@@ -99,7 +99,7 @@ local function put(self, ...)
   end
 end
 
--- a line to whoever takes it
+-- passes a line to its receiver
 local function line_out(self, line)
   local with_clock = dated(self, line)
   keep(self, with_clock)
@@ -125,13 +125,13 @@ local function text(self, s)
   return table.concat(parts, "  ")
 end
 
--- Weight of the last step in the mean: long and short steps in turn move it by a few percent.
+-- weight of the last step in the mean; alternating long and short steps change it by a few percent
 local LAST <const> = 0.02
 
---- Tell of a step: step, loss, grad_norm, lr, data_wait_s.
+--- Prints a step: step, loss, grad_norm, lr, data_wait_s.
 function Progress:step(s)
-  -- the mean wall time from one step to the next: waits, saves and compilations are in it, but for
-  -- what comes before the first step
+  -- The mean wall time from one step to the next. It includes waits, saves and compilations, except
+  -- those before the first step.
   local now = self.now()
   if self.at and now > self.at then
     self.steps = self.steps + 1
@@ -152,7 +152,7 @@ function Progress:step(s)
   end
 end
 
---- A line of its own.
+--- Prints a line of its own.
 function Progress:say(line)
   if self.shown then
     put(self, "\n")
@@ -161,10 +161,10 @@ function Progress:say(line)
   line_out(self, line)
 end
 
---- A line for the file alone: others show it.
+--- Writes a line to the file only, because others print it.
 function Progress:note(line) keep(self, dated(self, line)) end
 
---- Leave the cursor on a fresh line.
+--- Moves the cursor to a new line.
 function Progress:finish()
   if self.shown then
     put(self, "\n")

@@ -1,21 +1,20 @@
---- How many blocks of each kind recompute where the recipe leaves that to the run
--- (`grad_ckpt_settings = "auto"`): the fewest with which a step fits, those first that free most
--- bytes for the operations that are done again. Ref: reference parallelism 13.
---
--- A choice is false, where nothing is done twice, or the blocks of each kind, as a recipe lists
--- them: {0, 0} repeats only what is cheap.
+--- Chooses how many blocks of each kind recompute, if the recipe leaves that to the run
+-- (`grad_ckpt_settings = "auto"`): as few as possible so that a step fits. The kind of block that
+-- frees the most bytes per repeated operation comes first. Ref: reference parallelism 13. A choice
+-- is false, if nothing is recomputed, or the number of blocks of each kind, as a recipe lists them:
+-- {0, 0} repeats only cheap operations.
 -- @module moonreel.trainer.recompute
 local recompute = {}
 
 --- Choices in the order in which they need less memory, numbered from 0.
 ---@class mr.Choices
 ---@field blocks integer[]  of each kind
----@field order integer[]   kinds, that which recomputes first in front; made when it is needed
----@field size integer      number of the last choice, with which all blocks recompute
+---@field order integer[]   kinds in the order in which they recompute; computed when needed
+---@field size integer      number of the last choice, in which all blocks recompute
 local Choices = {}
 Choices.__index = Choices
 
--- the kinds of blocks, by operations for each byte that all of a kind free
+-- the kinds of blocks, by operations for each byte that all blocks of a kind free
 local function order_of(blocks, measure)
   local bytes, operations = measure { 0, 0 }
   local list, price = {}, {}
@@ -30,17 +29,17 @@ local function order_of(blocks, measure)
   return list
 end
 
---- The choices of a graph.
+--- Makes the choices of a graph.
 ---@param blocks integer[]  of each kind
----@param measure fun(choice: integer[]): integer, number  bytes that it takes, operations that it
----   does again
+---@param measure fun(choice: integer[]): integer, number  bytes that it needs, operations that it
+---   repeats
 ---@return mr.Choices
 function recompute.new(blocks, measure)
   return setmetatable({ blocks = blocks, measure = measure, size = blocks[1] + blocks[2] + 1 },
     Choices)
 end
 
---- The choice of a number.
+--- The choice with this number.
 ---@param n integer  from 0 to `size`
 ---@return integer[]|boolean choice
 function Choices:at(n)
@@ -56,14 +55,14 @@ function Choices:at(n)
   return choice
 end
 
---- The first choice that fits; where none does, the last one.
+--- The first choice that fits; the last one, if no choice fits.
 ---@param fits fun(choice: integer[]|boolean): boolean
 ---@return integer[]|boolean choice
 ---@return integer n
 function Choices:first(fits)
   local low, high = 0, self.size
   while low < high do
-    -- most runs need nothing of it
+    -- most runs need no recomputation, so this is tried first
     local at = low == 0 and high == self.size and 0 or (low + high) // 2
     if fits(self:at(at)) then
       high = at
@@ -74,8 +73,8 @@ function Choices:first(fits)
   return self:at(low), low
 end
 
---- Operations that a program does again.
----@param rows table[]  of mr.Program times() or kinds()
+--- Operations that a program repeats.
+---@param rows table[]  from mr.Program times() or kinds()
 ---@return number
 function recompute.operations(rows)
   local sum = 0
@@ -85,7 +84,7 @@ function recompute.operations(rows)
   return sum
 end
 
---- A choice in words.
+--- A choice as text.
 ---@param choice integer[]|boolean
 ---@return string
 function recompute.text(choice)

@@ -1,5 +1,5 @@
 --- Training of a video autoencoder: from a decoded batch to the loss of the reconstruction, which
--- the family defines. Draws are keyed by sample, as those of moonreel.codec are.
+-- the family defines. Draws depend on the sample, as in moonreel.codec.
 -- @module moonreel.trainer.reconstruction
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -15,10 +15,10 @@ local reconstruction = {}
 local Feed = {}
 Feed.__index = Feed
 
---- What stays the same over a run.
+--- Makes the feed of a run.
 ---@param settings table  baked recipe
 ---@param pipe mr.Pipeline
----@param mesh mr.Mesh|nil  of ranks that share batches, one of which decodes them
+---@ranks that share batches, one of which decodes them
 ---@return mr.Feed
 function reconstruction.feed(settings, pipe, mesh)
   return setmetatable({ group = mesh and mesh.group or nil,
@@ -26,10 +26,10 @@ function reconstruction.feed(settings, pipe, mesh)
     ratio = settings.mixed_image_ratio or 0, auto = pipe.autoencoder }, Feed)
 end
 
---- Frames of a batch's clips that train, from the first on: all, or by mixed_strategy fewer. Drawn
--- for the batch, by its first sample. The reference draws on all ranks but the first, and more
--- often there; here every batch has its turn, in the same share.
----@param batch table  of the loader: frames, keys, epoch
+--- The number of frames of a batch's clips that train, from the first frame on: all, or by
+-- mixed_strategy fewer. It is drawn for the batch, by its first sample. The reference draws on all
+-- ranks but the first, and there more often; here it is drawn for every batch, with the same share.
+---@from the loader: frames, keys, epoch
 ---@return integer
 function Feed:frames(batch)
   if not self.strategy then
@@ -53,10 +53,10 @@ function Feed.shape(_, bucket)
     batch = bucket.batch, text = 0 }
 end
 
---- What a micro-step needs of a decoded batch. The pixels stay the loader's.
----@param batch table  of the loader
----@param shape table  that the batch is trained in: frames, of all its clips or fewer
----@return table       as moonreel.trainer.program Step:start takes it
+--- The inputs of a micro-step for a decoded batch. The pixels stay in the loader's memory.
+---@from the loader
+---@the shape in which the batch is trained: all frames of its clips, or fewer
+---@return table       for Step:start of moonreel.trainer.program
 function Feed:prepare(batch, shape)
   local pixels, weights = share.decoded(self.group, batch, { batch = shape.batch,
     frames = batch.frames, height = shape.height, width = shape.width })
@@ -67,9 +67,9 @@ function Feed:prepare(batch, shape)
     pixels = pixels }
 end
 
---- Fill a program's inputs.
+--- Sets a program's inputs.
 ---@param prog mr.Program
----@param batch table  of Feed:prepare
+---@from Feed:prepare
 function reconstruction.set(prog, batch)
   prog:set("pixels", batch.pixels)
   prog:set("weight", T.from({ #batch.weight }, batch.weight))
@@ -78,16 +78,16 @@ function reconstruction.set(prog, batch)
   prog:set("epoch", T.from({ 1 }, { batch.epoch }, "i32"))
 end
 
---- Build the graph of a shape.
+--- Builds the graph of a shape.
 ---@param pipe mr.Pipeline   whose autoencoder trains
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
----@param config table       reduce, watched: as program.config says
----@param recompute function of a layer: whether it is computed again in the backward pass, as
----   program.recomputation says
+---@reduce, watched: as in program.config
+---@param recompute function of a layer: whether it is recomputed in the backward pass, as in
+---   program.recomputation
 ---@return mr.Graph          with loss; per_sample and its terms before their weights, by name
----   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights;
----   moments: f32 [n, 3], of an adversary's batches
+---   (mr.Losses): f32 [B]; terms: f32 [1 + n], sums of these by the samples' weights; moments: f32
+---   [n, 3], of the discriminator's batches
 function reconstruction.graph(pipe, shape, options, config, recompute)
   local B, auto = shape.batch, pipe.autoencoder
   local g = G.graph(pipe.params, options)

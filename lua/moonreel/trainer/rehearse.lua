@@ -11,8 +11,8 @@ local origin = require "moonreel.trainer.origin"
 local samples = require "moonreel.trainer.samples"
 local setup = require "moonreel.trainer.setup"
 
--- A stage that takes everything from the one before it also takes its position in the data, which
--- counts in the samples of one index.
+-- A stage that loads the whole state of the stage before also takes its position in the data, which
+-- counts the samples of one index.
 local function check_swap(r, before)
   local s = r.settings
   if r.scratch then
@@ -33,7 +33,7 @@ local function check_swap(r, before)
   end
 end
 
--- The sources of a stage, as many as are there to be opened; the others will be made of tables.
+-- Opens the sources of a stage that exist; indexes of the others are built later from tables.
 local function open_there(r, kept)
   local whole = true
   r.sources = sources.of(r.settings)
@@ -44,8 +44,8 @@ local function open_there(r, kept)
       kept[#kept + 1] = source.index
       blame.field(r.settings, source.field, place.pick, source)
     elseif not base.exists(input) then
-      blame.raise(r.settings, source.field, "MR_E_DATA", "%s: no such file or folder, and no index "
-        .. "%s", input, path)
+      blame.raise(r.settings, source.field, "MR_E_DATA", "%s: there is no such file or folder, "
+        .. "and no index %s", input, path)
     else
       whole = false
     end
@@ -53,8 +53,8 @@ local function open_there(r, kept)
   return whole
 end
 
---- All that can be known of a stage before it begins, without writing: fields, weights, models,
--- data, buckets.
+--- Checks everything that can be known about a stage before it begins, without writing: fields,
+-- weights, models, data, buckets.
 ---@param settings table  baked
 ---@param stage table     as trainer.run takes it; previous = true: the stage before will leave a
 ---   checkpoint, and `before` are its settings

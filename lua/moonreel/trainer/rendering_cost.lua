@@ -1,7 +1,7 @@
 --- The cost of renderings during a run: predicted before the first step, compared with
--- measurements, and limited to sampling.most_share of the time. On the run's device these are
--- seconds. In parallel with the run they are seconds of a processor; their wall time depends on the
--- load.
+-- measurements, and limited to sampling.most_share of the time. On the run's device the unit is
+-- seconds. In parallel with the run it is seconds of a processor, because the wall time depends on
+-- the load.
 -- @module moonreel.trainer.rendering_cost
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -13,11 +13,11 @@ local sample_cost = require "moonreel.sample.cost"
 
 local rendering_cost = {}
 
-local TOLERANCE <const> = 0.1 -- of the prediction: more is said in the log
-local ASK_S <const> = 60      -- for a prediction
-local SHORT_S <const> = 5     -- of all programs of a rendering
+local TOLERANCE <const> = 0.1 -- share of the prediction: a larger difference is logged
+local ASK_S <const> = 60      -- limit for computing a prediction
+local SHORT_S <const> = 5     -- if all programs of a rendering take less, one is made as a test
 
---- Seconds as people read them.
+--- Seconds as text for people.
 ---@param seconds number
 ---@return string
 function rendering_cost.text(seconds)
@@ -25,29 +25,30 @@ function rendering_cost.text(seconds)
 end
 
 ---@class mr.RenderingCost
----@field most_share number      of the time; 0: no limit
+---@field most_share number      largest share of the time; 0: no limit
 ---@field predicted_s number|nil of one rendering
 ---@field times number[]         seconds that renderings took
----@field spent_s number         all of them
----@field beside boolean         seconds are those of a processor
+---@field spent_s number         their sum
+---@field beside boolean         renderings run in parallel with the run; seconds are those of a
+---   processor
 ---@field began number           when the run began to train
 local Cost = {}
 Cost.__index = Cost
 
---- Nothing predicted, nothing rendered.
----@param sampling table  of the settings
+--- Starts without prediction and renderings.
+---@param sampling table  field of the settings
 ---@return mr.RenderingCost
 function rendering_cost.new(sampling)
   return setmetatable({ most_share = sampling.most_share, beside = sampling.on == "host",
     times = {}, spent_s = 0, began = base.now_s() }, Cost)
 end
 
---- What a rendering takes on a device. One that is short on processors is made. Of another one the
--- programs take what the device's rates say.
+--- Predicts the cost of a rendering on a device. If the prediction for processors is short, a
+-- rendering is made. Otherwise the time comes from the programs and the device's rates.
 ---@param s table  settings
 ---@param device mr.Device
----@param here table  saved_bytes; fresh: a process of its own renders
----@return number seconds  where it is fresh, of a processor
+---@saved_bytes; fresh: a separate process renders
+---@of a processor, if fresh
 ---@return integer clips
 ---@return integer bytes of the process that renders
 function rendering_cost.on(s, device, here)
@@ -78,7 +79,7 @@ local device <close> = require("moonreel.core.exec").device("cpu", %d)
 print(require("moonreel.trainer.rendering_cost").on(s, device,
   { saved_bytes = %d, fresh = %s }))]]
 
---- The same by a process of its own, on processors: its memory does not count as the run's.
+--- The same in a separate process on processors, so that its memory does not count as the run's.
 ---@param s table  settings
 ---@param threads integer
 ---@param here table
@@ -96,7 +97,7 @@ function rendering_cost.ask(s, threads, here)
   return tonumber(seconds), math.tointeger(clips), math.tointeger(bytes)
 end
 
--- processors that a run's threads take
+-- processors that a run's threads use
 local function used_by(r)
   return r.facts.device == "cpu" and r.facts.threads * r.team.size or r.team.size
 end
@@ -106,7 +107,7 @@ end
 ---@return integer
 function rendering_cost.threads(r) return processors.spare(r.settings, used_by(r)) end
 
---- Predict what one takes, and say it.
+--- Predicts the cost of a rendering, and prints it.
 ---@param r mr.Run
 function Cost:predict(r)
   local s = r.settings
@@ -119,7 +120,7 @@ function Cost:predict(r)
     return rendering_cost.ask(s, here and r.facts.threads or threads, known)
   end)
   if not good then
-    r.progress:say(("what a rendering takes is not known: %s"):format(tostring(
+    r.progress:say(("the cost of a rendering is not known: %s"):format(tostring(
       type(seconds) == "table" and seconds.message or seconds)))
     return
   end
@@ -133,24 +134,24 @@ function Cost:predict(r)
     or ("in parallel with the run, by %d thread%s"):format(threads, threads == 1 and "" or "s")))
 end
 
--- whose seconds they are
+-- the unit of the seconds, as text
 function Cost:of() return self.beside and " of a processor" or "" end
 
---- One is made.
----@param event table  of moonreel.watch
+--- Adds a rendering that was made.
+---@param event table  from moonreel.watch
 function Cost:took(event)
   local seconds = self.beside and event.cpu_s or event.seconds
   self.times[#self.times + 1], self.spent_s = seconds, self.spent_s + seconds
 end
 
--- what one took in the middle
+-- the median time
 local function median(times)
   local sorted = table.move(times, 1, #times, 1, {})
   table.sort(sorted)
   return sorted[(#sorted + 1) // 2]
 end
 
---- The share of the time that renderings would have with one more, where that is too much.
+--- The share of the time that renderings would have after one more, if it exceeds the limit.
 ---@return number|nil share
 function Cost:excess()
   local seconds = median(self.times) or self.predicted_s or 0
@@ -158,7 +159,7 @@ function Cost:excess()
   return self.most_share > 0 and share > self.most_share and share or nil
 end
 
---- For the journal: how many, what they took in the middle and in all, what was predicted.
+--- For the journal: number, median and sum of their times, and the prediction.
 ---@return table|nil
 function Cost:facts()
   return #self.times > 0 and { n = #self.times, measured_s = median(self.times),
@@ -166,8 +167,8 @@ function Cost:facts()
     share = self.spent_s / (base.now_s() - self.began) } or nil
 end
 
---- A line for the log: what they took, compared with the prediction where that is off.
----@param busy string|nil  why seconds say nothing about it
+--- A line for the log: times of renderings, compared with the prediction if they differ.
+---@param busy string|nil  the reason why times cannot be compared
 ---@return string|nil
 function Cost:line(busy)
   local facts = self:facts()
@@ -178,7 +179,7 @@ function Cost:line(busy)
   return ("renderings: %d, %s each%s, %.1f %% of the time%s"):format(facts.n,
     rendering_cost.text(facts.measured_s), self:of(), facts.share * 100,
     math.abs(off) <= TOLERANCE and "" or busy
-    and ("; not held against the prediction: " .. busy)
+    and ("; not compared with the prediction: " .. busy)
     or ("; %s were predicted: %+.0f %%"):format(rendering_cost.text(facts.predicted_s), off * 100))
 end
 

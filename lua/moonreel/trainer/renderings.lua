@@ -1,7 +1,7 @@
 --- Uses of a run's checkpoints while it trains: renderings (sampling.every) and evaluation losses
--- (eval.every). Checkpoints are queued when they are committed; `moonreel watch RUN --due`
--- processes them in parallel with the run, or the run itself on its device between two steps. A
--- failure there does not end the run.
+-- (eval.every). Checkpoints are queued when they are committed. `moonreel watch RUN --due`
+-- processes them in parallel with the run, or the run itself does so on its device between two
+-- steps. A failure there does not end the run.
 -- @module moonreel.trainer.renderings
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -20,23 +20,26 @@ local stream = require "moonreel.core.stream"
 
 local renderings = {}
 
-local LOOK_S <const>, ATTEMPTS <const> = 0.5, 3 -- between two looks; of a process that is killed
+local LOOK_S <const>, ATTEMPTS <const> = 0.5,
+  3 -- between two looks; starts of a process that is killed
 
---- Refuse before the first step what no checkpoint could render.
+--- Refuses, before the first step, a recipe whose checkpoints could not be rendered.
 ---@param s table            settings
 ---@param pipe mr.Pipeline
 function renderings.check(s, pipe)
   if pipe.reconstructs and s.eval.every > 0 then
-    blame.raise(s, "eval.every", "MR_E_RECIPE", "eval.every = %d: %s is an autoencoder, whose loss "
-      .. "has no times; try: eval.every = 0", s.eval.every, s.model.type)
+    blame.raise(s, "eval.every", "MR_E_RECIPE", "eval.every = %d measures losses at times, but "
+      .. "%s is an autoencoder, whose loss has no times; try: eval.every = 0", s.eval.every,
+      s.model.type)
   elseif s.eval.every > 0 then
     require "moonreel.settings.eval_times"(s)
   end
   if s.sampling.every == 0 then
     return
   elseif pipe.reconstructs then
-    blame.raise(s, "sampling.every", "MR_E_RECIPE", "sampling.every = %d: %s is an autoencoder, "
-      .. "which renders no prompts; try: sampling.every = 0", s.sampling.every, s.model.type)
+    blame.raise(s, "sampling.every", "MR_E_RECIPE", "sampling.every = %d renders prompts, but %s "
+      .. "is an autoencoder, which has no prompts; try: sampling.every = 0", s.sampling.every,
+      s.model.type)
   end
   local field = s.sampling.prompt_path and not s:plain "sampling.prompts" and "sampling.prompt_path"
     or "sampling.every"
@@ -45,14 +48,14 @@ end
 
 local function say(r, ...) r.progress:say(string.format(...)) end
 
--- is a set of a committed checkpoint still to be made?
+-- does a set of a committed checkpoint still have to be made?
 local function is_open(r, step, set)
   local good, text = pcall(base.read_file, ckpt.dir(r.dir, step) .. "/MANIFEST.json")
   return good and not select(2, shelf.place(r.dir, { step = step, set = set,
     id = base.hash128(text) }))
 end
 
--- One that would take more of the time than the recipe allows is left to `moonreel watch`, but the
+-- A rendering that would exceed the time limit of the recipe is left to `moonreel watch`. But the
 -- last one of a run is made.
 local function is_left(r, step)
   local share = step < r.total_steps and r.renders.cost:excess()
@@ -67,21 +70,21 @@ local function is_left(r, step)
   return share
 end
 
--- put a checkpoint aside for sets, which a failure of does not end the run
+-- queues a checkpoint for sets; a failure here does not end the run
 local function add(r, step, due)
   for set in pairs(due) do
     local good, there = pcall(function()
       return is_open(r, step, set) and pins.add(r.dir, set, step)
     end)
     if not good then
-      say(r, "step %d is not put aside for the set %s: %s", step, set, tostring(there))
+      say(r, "step %d cannot be queued for the set %s: %s", step, set, tostring(there))
     elseif there then
       r.renders.waits = true
     end
   end
 end
 
--- what is put aside for any set of the run: {step, set, ...}
+-- the checkpoints that are queued for any set of the run: {step, set, ...}
 local function waiting(r)
   local list = {}
   for set in pairs(cadence.sets(r.settings)) do
@@ -93,7 +96,7 @@ local function waiting(r)
   return list
 end
 
---- Find what a launch before this one has left to be rendered.
+--- Finds the checkpoints that an earlier launch has left in the queue.
 ---@param r mr.Run
 function renderings.open(r)
   if not r.team.leads or not next(cadence.sets(r.settings)) then
@@ -101,8 +104,8 @@ function renderings.open(r)
   end
   local s = r.settings.sampling
   if r.settings.eval.every > 0 and s.on == "device" and not r.evaluate then
-    base.raise("MR_E_USAGE", "trainer.run: eval.every on the run's device wants what evaluates; "
-      .. "try: evaluate = require('moonreel.job.eval_loss').measure")
+    base.raise("MR_E_USAGE", "trainer.run: eval.every on the run's device needs a function that "
+      .. "evaluates; try: evaluate = require('moonreel.job.eval_loss').measure")
   end
   r.renders = { looked_s = 0, attempts = 0, waits = #waiting(r) > 0,
     cost = rendering_cost.new(s) }
@@ -111,14 +114,14 @@ function renderings.open(r)
   end
   for _, step in ipairs(ckpt.steps(r.dir)) do
     local due = cadence.sets(r.settings, step)
-    -- where there is a limit, those that are not put aside were left for it
+    -- with a limit, checkpoints that are not in the queue were skipped because of it
     due[sets.OWN] = s.most_share == 0 and due[sets.OWN] or nil
     add(r, step, due)
   end
   r:keep { close = function() renderings.stop(r) end }
 end
 
---- A checkpoint is committed.
+--- Queues a committed checkpoint.
 ---@param r mr.Run
 ---@param step integer
 function renderings.committed(r, step)
@@ -142,14 +145,14 @@ local function start(r)
   if good then
     x.child = child
   else
-    say(r, "nothing is rendered: %s", tostring(child))
+    say(r, "renderings cannot be started: %s", tostring(child))
   end
 end
 
--- what making a set does to a checkpoint
+-- the participle for a set, as text
 local function done_to(set) return set == sets.LOSS and "evaluated" or "rendered" end
 
--- what became of a set, as the process says it
+-- reports what happened to a set, from a line of the process
 local function tell(r, line)
   local good, event = pcall(json.decode, line, "a line of watch")
   if good and event.state == "failed" then
@@ -164,7 +167,7 @@ local function tell(r, line)
   end
 end
 
--- read what the process says; true: it has ended
+-- reads lines of the process; true: the process has ended
 local function hear(r)
   local x, open = r.renders, false
   for _, name in ipairs { "output", "errors" } do
@@ -179,7 +182,7 @@ local function hear(r)
   return not open
 end
 
--- the process has ended
+-- handles the end of the process
 local function collect(r)
   local x = r.renders
   local code = stream.reap(x.child.pid, true)
@@ -196,7 +199,7 @@ local function collect(r)
   x.attempts = #left > 0 and code ~= 0 and x.attempts + 1 or 0
   if x.attempts >= ATTEMPTS then
     for _, one in ipairs(left) do
-      say(r, "step %d is not %s: exit code %d of the process that does so, %d times", one.step,
+      say(r, "step %d is not %s: its process ended with exit code %d, %d times", one.step,
         done_to(one.set), code, ATTEMPTS)
       report.leave(r.dir, ("step%d-%s-failed"):format(one.step, one.set), { kind = "samples",
         step = one.step, set = one.set, event = "fail", wall = base.wall_s(),
@@ -208,16 +211,15 @@ local function collect(r)
   x.waits = #left > 0
 end
 
--- lines of watchers, ours and others', go into the journal
+-- copies lines of watchers, the run's and others', into the journal
 local function deliver(r)
   local good, why = pcall(report.deliver, r.dir, function(line) r.journal:append(line) end)
   if not good and r.renders then
-    say(r, "what was rendered is not in the journal: %s", tostring(why))
+    say(r, "the journal does not record the renderings: %s", tostring(why))
   end
 end
 
---- Go on with what is rendered in parallel with the run: called after each step, it waits for
--- nothing.
+--- Continues the renderings in parallel with the run. It is called after each step and never waits.
 ---@param r mr.Run
 function renderings.look(r)
   local now = base.now_s()
@@ -236,7 +238,7 @@ function renderings.look(r)
   deliver(r)
 end
 
---- End what is being rendered; the next launch makes it.
+--- Ends the rendering in progress; the next launch makes it again.
 ---@param r mr.Run
 function renderings.stop(r)
   local x = r.renders
@@ -260,22 +262,23 @@ local function render_here(r)
   watching:run()
 end
 
--- all ranks wait for the first one
+-- renders on the first rank; all ranks wait for it
 local function here(r)
   local before = life.phase "open"
   r.team:first(function()
     local good, why = pcall(render_here, r)
     if not good then
-      say(r, "what is due at step %d is not made: %s", r.step, tostring(why))
+      say(r, "renderings and evaluations due at step %d failed: %s", r.step, tostring(why))
     end
     return {}
   end)
   life.phase(before)
 end
 
---- Make what is due of the checkpoint of this step on the run's device, where the recipe says so.
+--- Makes the sets that are due for the checkpoint of this step on the run's device, if the recipe
+-- says so.
 ---@param r mr.Run
----@param commit fun(r: mr.Run)  returns when it is committed
+---@returns when the checkpoint is committed
 function renderings.between(r, commit)
   if r.settings.sampling.on == "device" and next(cadence.sets(r.settings, r.step)) then
     commit(r)
@@ -284,9 +287,10 @@ function renderings.between(r, commit)
   end
 end
 
---- What renderings took: for the journal, and as a line for the log; nil: none was made.
+--- The cost of renderings: for the journal, and as a line for the log; nil if there were no
+-- renderings.
 ---@param r mr.Run
----@param busy string|nil  why seconds are not held against what was predicted
+---@the reason why times cannot be compared with the prediction
 ---@return table|nil facts
 ---@return string|nil line
 function renderings.took(r, busy)
@@ -295,8 +299,8 @@ function renderings.took(r, busy)
   end
 end
 
---- The last checkpoint is committed: make all sets of it, too, and wait for what is being made. A
--- request to stop ends that.
+--- After the last checkpoint is committed: makes all of its sets, too, and waits for the set in
+-- progress. A stop request ends that.
 ---@param r mr.Run
 function renderings.finish(r)
   local s, due = r.settings, cadence.sets(r.settings)

@@ -1,14 +1,14 @@
---- Compares state that several ranks have in common: a flipped bit in memory or on a link of one
--- rank would otherwise be trained on unnoticed. Ref: reference reliability, P9.
+--- Compares state that several ranks store: otherwise a flipped bit in memory or on a link of one
+-- rank would go unnoticed into training. Ref: reference reliability, P9.
 -- @module moonreel.trainer.replicas
 local replicas = {}
 
---- Updates between two comparisons.
+--- Number of updates between two comparisons.
 replicas.every = 100
 
--- the ranges of a run's state that several ranks hold, as {region, start, stop, owner, sliced}:
--- chunks of buckets, and all that does not train, which no rank owns; sliced: only those hold it
--- that have the same slices of layers
+-- The ranges of a run's state that several ranks store, as {region, start, stop, owner, sliced}:
+-- chunks of buckets, and everything that does not train, which has no owner. sliced: only ranks
+-- with the same slices of layers store the range.
 local function ranges(r)
   local list, all, split = {}, r.pipe.params:elements(), r.pipe.params:split()
   local sliced = r.split.ranks > 1
@@ -30,8 +30,8 @@ local function ranges(r)
   return list
 end
 
--- the hash that most ranks have; where none has more than another, that of the owner or first rank;
--- and whether it is known to be right
+-- The hash that most ranks have. In a tie it is that of the owner or of the first rank. Also
+-- whether this hash is known to be right.
 local function right(hashes, owner)
   local count, first = {}, hashes[(owner or 0) + 1]
   for _, hash in ipairs(hashes) do
@@ -44,7 +44,7 @@ local function right(hashes, owner)
   return best, owner ~= nil or best ~= first or 2 * count[best] > #hashes
 end
 
--- the parameters that lie in a range
+-- the parameters in a range
 local function names_in(r, range)
   local first, last
   for _, p in ipairs(r.pipe.params:list()) do
@@ -56,8 +56,8 @@ local function names_in(r, range)
   return first == last and (first or "a gap") or first .. " to " .. last
 end
 
---- Where ranks hold something else of the same: {rank, region, bucket, names, sure}, of each such
--- rank the first place. Every rank gets the same list.
+--- Finds ranks whose state differs: {rank, region, bucket, names, sure}, with the first place of
+-- each such rank. Every rank gets the same list.
 ---@param r mr.Run  of several ranks, between two steps
 ---@return table[]
 function replicas.differences(r)
@@ -67,7 +67,7 @@ function replicas.differences(r)
       (range.stop - range.start) // range.per))
   end
   local texts, found, seen = r.team:texts(table.concat(own)), {}, {}
-  -- every `step`-th rank from the one at `first`
+  -- compares every `step`-th rank, from the rank `first` on
   local function compare(i, range, first, step)
     local hashes = {}
     for rank = first, #texts, step do
@@ -92,7 +92,7 @@ function replicas.differences(r)
   return found
 end
 
---- Compare, when it is time; a rank that differs ends the run, of which nothing is saved.
+--- Compares, if it is time. A rank that differs ends the run, and nothing is saved.
 ---@param r mr.Run
 function replicas.check(r)
   if r.team.size == 1 or r.updates == 0 or r.updates % replicas.every ~= 0
@@ -101,9 +101,9 @@ function replicas.check(r)
   end
   local lines = {}
   for i, one in ipairs(replicas.differences(r)) do
-    lines[i] = ("rank %d holds other bits of '%s'%s than %s: %s"):format(one.rank, one.region,
+    lines[i] = ("rank %d has other bits of '%s'%s than %s: %s"):format(one.rank, one.region,
       one.bucket and " in bucket " .. one.bucket or "", one.sure and "the others"
-      or "rank 0, one of which is right", one.names)
+      or "rank 0, and one of the two is right", one.names)
   end
   if #lines == 0 then
     r.compared = r.updates
@@ -112,7 +112,7 @@ function replicas.check(r)
   r.journal:append { kind = "replicas", step = r.step, text = table.concat(lines, "; "),
     compared = r.compared or 0, wall = require("moonreel.core.base").wall_s() }
   r.team:raise("MR_E_NODE", ("step %d: %s\n  they were last equal after update %d; try: load a "
-    .. "checkpoint from before, and test that rank's host"):format(r.step,
+    .. "checkpoint from that time or earlier, and test that rank's host"):format(r.step,
     table.concat(lines, "\n  "), r.compared or 0))
 end
 

@@ -1,5 +1,5 @@
 --- The data of a run: the index, the loader at the run's position, the cache for values that the
--- run does not encode itself, the number of micro-batches in a step.
+-- run does not encode itself, and the number of micro-batches in a step.
 -- @module moonreel.trainer.samples
 local base = require "moonreel.core.base"
 local about = require "moonreel.cache.about"
@@ -18,10 +18,10 @@ local run = require "moonreel.run"
 
 local samples = {}
 
---- The index a data path means: itself, or the one next to a table of clips.
+--- The index that a data path means: the path itself, or the index next to a table of clips.
 ---@param path string  dataset.data_path
 ---@return string index
----@return string|nil input  the table, when the index is yet to be built
+---@return string|nil input  the table, if the index has to be built
 function samples.index_of(path)
   if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then
     return path
@@ -33,14 +33,14 @@ function samples.index_of(path)
   return beside, path
 end
 
--- is there an index of a path, or a table?
+-- does a path have an index or a table?
 local function is_there(path)
   local index, input = samples.index_of(path)
   return base.exists(input or index)
 end
 
--- A path from here, else from the directory where the run that is continued began: a run may be
--- moved, and go on from anywhere.
+-- Finds a path from the working directory, or from the directory in which the continued run began:
+-- a run may be moved, and continued from anywhere.
 local function find(r, path)
   local began = r.found and r.found.run and not is_there(path) and run.began_in(r.found.run)
   if not began or path:sub(1, 1) == "/" then
@@ -49,13 +49,13 @@ local function find(r, path)
   local there = began .. "/" .. path
   if not is_there(there) then
     base.raise("MR_E_DATA", ("'%s' is neither here, in %s, nor where the run began, in %s; try: "
-      .. "data_path=PATH with the place of the index now"):format(path, process.real_path ".",
+      .. "data_path=PATH with the present path of the index"):format(path, process.real_path ".",
       began))
   end
   return there
 end
 
--- the index of a path, built first where there is only its table
+-- opens the index of a path; builds it first if there is only its table
 local function open_path(r, path)
   local index, input = samples.index_of(find(r, path))
   if input then
@@ -65,15 +65,15 @@ local function open_path(r, path)
   return data.open(index)
 end
 
---- The index of a run that reads one.
+--- Opens the index of a run that reads one.
 ---@param r table     settings, progress
----@param held boolean|nil  of the samples that are held back alone, where some are; else of all
+---@true: only the samples that are held back, if there are any; otherwise all samples
 ---@return mr.Index
 function samples.open_index(r, held)
   local list = sources.of(r.settings)
   if #list > 1 or list[1].name ~= "" then
-    base.raise("MR_E_RECIPE", ("dataset.sources: this reads one index; try: moonreel data merge, "
-      .. "dataset.sources=none, and dataset.data_path=%s"):format(list[1].path))
+    base.raise("MR_E_RECIPE", ("dataset.sources: this command reads one index; try: moonreel "
+      .. "data merge, dataset.sources=none, and dataset.data_path=%s"):format(list[1].path))
   end
   list[1].index, r.sources = open_path(r, list[1].path), list
   if held and list[1].hold_back then
@@ -83,7 +83,7 @@ function samples.open_index(r, held)
   return list[1].index
 end
 
--- open what the sources of a run name; the first rank builds what there is not
+-- opens the sources of a run; the first rank builds missing indexes
 local function open_sources(r)
   r.sources = sources.of(r.settings)
   for _, source in ipairs(r.sources) do
@@ -104,7 +104,7 @@ local function open_sources(r)
   r.index = r.sources[1].index
 end
 
---- What data the run is of: the fingerprint of its index, or of all of its sources.
+--- The fingerprint of the data of a run: of its index, or of all of its sources.
 ---@return string
 function samples.fingerprint(r)
   local all = {}
@@ -114,8 +114,8 @@ function samples.fingerprint(r)
   return table.concat(all, " ")
 end
 
--- the field that a refusal of the loader is about: the entry of bucket_config that it names, or the
--- first one when it speaks of them all
+-- The field that a refusal of the loader is about: the entry of bucket_config that it names, or the
+-- first entry if it is about all.
 local function refused_field(s, refusal)
   local text = tostring(refusal)
   local name, frames = text:match("^bucket_config%.(.-)%[(%w+)%]: ")
@@ -132,7 +132,7 @@ local function refused_field(s, refusal)
   return source and ("dataset.sources.%s.data_path"):format(source) or sources.field(s)
 end
 
--- indexes by the numbers that batches have of them
+-- indexes by their numbers in batches
 local function indexes_of(r)
   local list = {}
   for i, source in ipairs(r.sources or { { index = r.index } }) do
@@ -141,31 +141,31 @@ local function indexes_of(r)
   return list
 end
 
--- refuse what a data set says and a loader does not do
+-- refuses fields of a data set that the loader cannot apply
 local function check_dataset(s, loader)
   local how = s.dataset.transform_name
   local function refuse(field, form, ...)
     blame.raise(s, "dataset." .. field, "MR_E_RECIPE", "dataset." .. field .. form, ...)
   end
   if how == "rand_size_crop" then
-    refuse("transform_name", " = rand_size_crop: a sample has the size of its bucket; try: "
-      .. "resize_crop")
+    refuse("transform_name", " = rand_size_crop is not supported, because a sample has the size "
+      .. "of its bucket; try: resize_crop")
   elseif (s.dataset.fps_max or 0) > 0 and buckets.reference(s) ~= "opensora-2.0" then
-    refuse("fps_max", " = %g: clips are thinned in the order of opensora-2.0 alone; try: compat = "
+    refuse("fps_max", " = %g: frames are skipped only in the order of opensora-2.0; try: compat = "
       .. "\"opensora-2.0\" and order = \"reference\", or frame_interval", s.dataset.fps_max)
   end
   for _, b in ipairs(how == "center" and loader:plan().buckets or {}) do
     if b.height ~= b.width then
-      refuse("transform_name", " = center cuts squares, the bucket %s has clips of %d x %d; try: "
-        .. "resize_crop, which is the same for squares", b.resolution, b.height, b.width)
+      refuse("transform_name", " = center cuts squares, but the bucket %s has clips of %d x %d; "
+        .. "try: resize_crop, which gives the same for squares", b.resolution, b.height, b.width)
     end
   end
 end
 
---- A loader as settings say.
+--- Opens a loader for settings.
 ---@param r table        settings, index
----@param options table  of data.loader, which win: epochs, state, excluded, quarantine, ...
----@param own? boolean    every sample once, also where the run's order is that of a reference
+---@for data.loader, where they override the settings: epochs, state, excluded, quarantine, ...
+---@true: every sample once, even if the run uses the order of a reference
 ---@return mr.Loader
 function samples.open_loader(r, options, own)
   local s = r.settings
@@ -194,13 +194,14 @@ function samples.open_loader(r, options, own)
   return blame.field(s, refused_field(s, loader), error, loader, 0)
 end
 
--- Options of the loader that goes on where a checkpoint stands; each source goes on by itself.
+-- Options of a loader that continues at the position of a checkpoint; each source continues by
+-- itself.
 local function place_of(r, manifest)
   local s = r.settings
   local was = manifest.settings
     and require("moonreel.settings").from_json(manifest.settings, r.source and r.source.path
     or r.dir) or s
-  -- one rank tells for all what the epochs have trained
+  -- one rank reads for all which samples the epochs have trained
   local found = r.team:first(function()
     return place.all{sources = r.sources, rule = buckets.of(s), seed = s.seed, folder = r.dir,
       change = s.data_change,
@@ -223,8 +224,8 @@ local function place_of(r, manifest)
   return {state = found.state, excluded = found.excluded}
 end
 
--- The place of the loader after the batches of `steps` steps, and how many samples are left out on
--- the way. One rank draws them for all, and decodes none.
+-- The position of the loader after the batches of `steps` steps, and the number of samples in
+-- these. One rank goes through them for all, without decoding.
 local function pass_over(r, o, steps)
   return r.team:first(function()
     local loader <close> = samples.open_loader(r, {state = o.state, excluded = o.excluded,
@@ -243,7 +244,8 @@ local function pass_over(r, o, steps)
   end)
 end
 
--- Options of the loader that begins with start_step of start_epoch; without them at the beginning.
+-- Options of the loader that begins with start_step of start_epoch; without these fields at the
+-- beginning.
 local function start_of(r)
   local s, o = r.settings, {}
   if not r.scratch or not (s.start_step or s.start_epoch) then
@@ -252,7 +254,7 @@ local function start_of(r)
   local epoch = s.start_epoch or blame.field(s, "start_step", place.epoch,
     r.source.manifest.sampler)
   if s.epochs > 0 and epoch >= s.epochs then
-    blame.raise(s, "start_epoch", "MR_E_USAGE", "start_epoch = %d: the run has epochs 0 to %d; "
+    blame.raise(s, "start_epoch", "MR_E_USAGE", "start_epoch = %d, but the run has epochs 0 to %d; "
       .. "try: epochs = %d", epoch, s.epochs - 1, epoch + 1)
   end
   r.start = {epoch = epoch, step = s.start_step or 0}
@@ -268,12 +270,12 @@ local function start_of(r)
   return {state = o.state, excluded = o.excluded}
 end
 
---- Start decoding where a checkpoint stands, whose manifest this is; nil: where start_epoch and
--- start_step say, else with the first epoch.
+--- Starts decoding at the position of a checkpoint with this manifest; nil: at start_epoch and
+-- start_step, or with the first epoch.
 ---@param r mr.Run
 ---@param manifest table|nil
----@param skip integer|nil  after the batches of this many steps from there on
----@return integer left_out  samples of these
+---@skip the batches of this many steps from there on
+---@return integer left_out  the samples in these
 function samples.loader(r, manifest, skip)
   local o, left_out = manifest and place_of(r, manifest) or start_of(r), 0
   if skip and skip > 0 then
@@ -282,12 +284,12 @@ function samples.loader(r, manifest, skip)
       place_behind.left_out
   end
   o.epochs, o.quarantine = r.settings.epochs, r.dir .. "/quarantine.jsonl"
-  -- of ranks that share a batch one decodes it
+  -- of the ranks that share a batch one decodes it
   o.blind = r.cached.latents ~= nil or not r.mesh.leads
   if r.loader then
     r.loader:close()
   end
-  -- ranks that begin micro-steps together have one of each round, so they take turns
+  -- ranks that begin micro-steps together take one of each round, so they take turns
   if r.reported and r.micros > r.mesh.data then
     o.lpt = false
   end
@@ -296,7 +298,8 @@ function samples.loader(r, manifest, skip)
   return left_out
 end
 
--- the cache of what the run does not encode by itself, made from the same by the same
+-- opens the cache of inputs that the run does not encode itself; it must come from the same sources
+-- and encoders
 local function open_cache(r)
   local s, want = r.settings, {}
   for kind in pairs(r.cached) do
@@ -305,10 +308,11 @@ local function open_cache(r)
   local path = s.cache or cache.beside(r.index.meta.path)
   local held = r:keep(blame.field(s, r.cached.latents or r.cached.text, cache.open, path, want))
   for _, kind in ipairs(held.unchecked) do
-    r.notes[#r.notes + 1] = ("%s: the weights that made its %s are not here to be compared"):format(
+    r.notes[#r.notes + 1] = ("%s: its %s cannot be checked, because the weights that made them "
+      .. "are not on this host"):format(
       path, kind)
   end
-  -- what could not be read when it was made leaves the epochs that it left there
+  -- samples that could not be read for the cache are left out of the same epochs here
   r.team:first(function()
     local list = r.dir .. "/quarantine.jsonl"
     local text = r.cached.latents and held:quarantine() or ""
@@ -320,8 +324,8 @@ local function open_cache(r)
   return held
 end
 
---- How many micro-batches make a step: `accumulate` for each of the ranks that it is made for. A
--- run that goes on by more or fewer ranks keeps them, so that its steps stay the same.
+--- The number of micro-batches in a step: `accumulate` for each rank for which the run was made. A
+-- run that continues with more or fewer ranks keeps the number, so that its steps stay the same.
 function samples.count_micros(r)
   local s, resumed = r.settings, r.found and not r.scratch and r.source.manifest
   local before = resumed and resumed.run_state
@@ -329,13 +333,13 @@ function samples.count_micros(r)
     or r.mesh.data
   r.micros = r.step_ranks * s.accumulate
   if r.micros < r.mesh.data then
-    r.notes[#r.notes + 1] = ("%d of %d ranks have nothing to do: a step is made of %d "
+    r.notes[#r.notes + 1] = ("%d of %d ranks have nothing to do: a step has %d "
       .. "micro-batches (made for %d ranks, accumulate = %d); try: virtual_ranks=%d"):format(
       r.mesh.data - r.micros, r.mesh.data, r.micros, r.step_ranks, s.accumulate, r.mesh.data)
   end
 end
 
--- epochs in which a run draws its samples again
+-- the number of epochs after which a run repeats its draws
 local function drawn_epochs(r)
   local s = r.settings
   local epochs, repeats = s.epochs > 0 and s.epochs or math.huge, s.dataset.draw_epochs
@@ -345,25 +349,25 @@ local function drawn_epochs(r)
   return math.tointeger(repeats > 0 and math.min(repeats, epochs) or epochs)
 end
 
---- Build the update of a step.
+--- Builds the update of a step.
 function samples.open_update(r)
   r.update = optim.new(r.exec, r.pipe.params, r.ranks, r.reduced,
     {rule = r.rule, since = r.since})
 end
 
---- Open the index and start decoding where the run stands.
+--- Opens the index and starts decoding at the run's position.
 function samples.open(r)
   local s = r.settings
   open_sources(r)
   local resumed = r.found and not r.scratch and r.source.manifest
   if next(r.cached) then
     if #r.sources > 1 then
-      blame.raise(s, sources.field(s), "MR_E_RECIPE", "dataset.sources has %d sources, and a cache "
-        .. "is that of one index; try: moonreel data merge, or cached = false", #r.sources)
+      blame.raise(s, sources.field(s), "MR_E_RECIPE", "dataset.sources has %d sources, but a cache "
+        .. "belongs to one index; try: moonreel data merge, or cached = false", #r.sources)
     end
     if s.tail == "carry" then
-      blame.raise(s, "tail", "MR_E_RECIPE", "tail = \"carry\": what is carried is drawn in another "
-        .. "epoch than it is cached for; try: tail = \"short\", or cached = false")
+      blame.raise(s, "tail", "MR_E_RECIPE", "tail = \"carry\": carried samples are drawn in "
+        .. "another epoch than the one in the cache; try: tail = \"short\", or cached = false")
     end
     r.cache = open_cache(r)
   end
@@ -371,8 +375,8 @@ function samples.open(r)
   samples.loader(r, resumed or nil)
   r.plan = r.loader:plan()
   if r.plan.batches < r.micros then
-    r.notes[#r.notes + 1] = ("a step is made of %d micro-batches, an epoch of %d: a step trains "
-      .. "samples several times; try: fewer ranks, smaller batches in bucket_config, more "
+    r.notes[#r.notes + 1] = ("a step has %d micro-batches, but an epoch has only %d, so a step "
+      .. "trains samples several times; try: fewer ranks, smaller batches in bucket_config, more "
       .. "clips"):format(r.micros, r.plan.batches)
   end
   if r.cached.latents then

@@ -15,14 +15,14 @@ local writer = require "moonreel.trainer.writer"
 
 local saves = {}
 
---- Seconds before a save that failed is tried again; doubled each time, up to the longest.
+--- Seconds before a failed save is tried again; doubled each time, up to the longest.
 saves.pause_s = 1
 
 local LONGEST_PAUSE_S <const> = 30
-local FAILED_MOST <const> = 3 -- saves in a row without a commit, before one is waited for
-local TENSORS_MOST = 8 -- names of those that are not finite, in the journal
+local FAILED_MOST <const> = 3 -- failed saves in a row, after which the run waits for the next one
+local TENSORS_MOST = 8 -- names of tensors with non-finite values in the journal
 
--- put what happened to the saves of a saver into journal and log
+-- writes the events of a saver into journal and log
 local function tell(r, saver)
   local event = saver:poll()
   while event do
@@ -38,11 +38,11 @@ local function tell(r, saver)
   end
 end
 
---- Put what happened to saves into journal and log.
+--- Writes the events of saves into journal and log.
 ---@param r mr.Run
 function saves.tell(r) tell(r, r.saver) end
 
--- Values of some tensors that are not finite: {n, names = of their tensors}; nil: all are.
+-- Non-finite values in some tensors: {n, names = of their tensors}; nil if all values are finite.
 local function nonfinite(rows)
   local found = {n = 0, names = {}}
   for _, row in ipairs(rows) do
@@ -53,7 +53,7 @@ local function nonfinite(rows)
   return found.n > 0 and found or nil
 end
 
--- what ranks have found, each in its share; all get the same
+-- combines what the ranks have found in their shares; all ranks get the same
 local function of_all(r, found)
   local n = r.team:sum{found and found.n or 0}[1]
   if n == 0 then
@@ -68,8 +68,8 @@ local function of_all(r, found)
   return {n = n, names = names}
 end
 
--- Hand everything, or this rank's share of it, to a saver: is there a snapshot? A state that holds
--- only finite values count: else the second result says what it is.
+-- Gives the whole state, or this rank's share of it, to a saver, and returns whether there is a
+-- snapshot. A state with non-finite values is not accepted; the second result describes them.
 local function snapshot(r, saver, share, last)
   local behind = saver == r.saver and cadence.buffers(r.settings) > 0
   local before = life.phase(behind and "snapshot" or "persist")
@@ -88,15 +88,15 @@ local function snapshot(r, saver, share, last)
   return taken, bad
 end
 
--- what is not finite, as people read it
+-- text about non-finite values
 local function text_of(bad)
   return ("%d values are not finite, in %s%s"):format(bad.n, bad.names[1],
     #bad.names > 1 and (" and %d more tensors"):format(#bad.names - 1) or "")
 end
 
---- Back to the newest checkpoint, unless the run has not come further since it did so last.
+--- Goes back to the newest checkpoint, unless the run has not passed the step of its last return.
 ---@param r mr.Run
----@param o table    of go_back
+---@for go_back
 ---@return boolean
 function saves.go_back_once(r, o)
   local further = r.step > (r.rolled_back_at or 0)
@@ -104,27 +104,27 @@ function saves.go_back_once(r, o)
   return further and saves.go_back(r, o)
 end
 
--- a state that is not finite is not saved: the one before it is gone back to
+-- refuses to save a state that is not finite: the run goes back to the checkpoint before
 local function leave(r, bad)
   r.journal:append{kind = "nonfinite", step = r.step, values = bad.n,
     tensors = json.array(table.move(bad.names, 1, TENSORS_MOST, 1, {})), wall = base.wall_s()}
   if not saves.go_back_once(r, {most = r.step, why = text_of(bad)}) then
-    r.team:raise("MR_E_NONFINITE", ("step %d: %s; nothing of it is saved\n  try: --load the newest "
-      .. "checkpoint with a smaller lr or grad_clip = 1; where that changes nothing, test the "
+    r.team:raise("MR_E_NONFINITE", ("step %d: %s; this step is not saved\n  try: --load the newest "
+      .. "checkpoint with a smaller lr or grad_clip = 1; if that does not help, test the "
       .. "memory of this host"):format(r.step, text_of(bad)))
   end
 end
 
---- Take a snapshot of everything, unless there is one of this step: the writer commits it while
--- training goes on. A save that is skipped leaves no snapshot. A state that is not finite is never
--- saved: the run is back at the checkpoint before then, or raises MR_E_NONFINITE.
+--- Takes a snapshot of the state, unless there is one of this step. The writer commits it while
+-- training continues. A skipped save leaves no snapshot. A state that is not finite is never saved:
+-- the run goes back to the checkpoint before, or this raises MR_E_NONFINITE.
 ---@param r mr.Run
----@param last boolean|nil  wait for a free buffer instead of skipping
+---@wait for a free buffer instead of skipping the save
 function saves.take(r, last)
   if r.saved_step == r.step then
     return
   end
-  -- those who train on the latents of a checkpoint find their numbers normal
+  -- models that train on the latents of this autoencoder need the statistics of these
   if r.pipe.reconstructs and r.pipe.autoencoder.moments then
     setup.measure(r)
   end
@@ -138,13 +138,13 @@ function saves.take(r, last)
   saves.tell(r)
 end
 
---- Ranks have lost each other before anything of a step has changed the state. Where every rank
--- holds all of it (ZeRO 0), the first one commits it alone before it ends, so that the run goes on
--- from here; its launcher waits for that. Nothing of it may hide why the ranks have parted.
----@param r mr.Run
+--- Saves a state after ranks have lost contact, before the step has changed it. If every rank has
+-- the whole state (ZeRO 0), the first rank commits it alone before it ends, so that the run can
+-- continue from here; its launcher waits for that. An error here must not hide why the ranks lost
+-- contact.
 function saves.alone(r)
   local whole = r.team.leads and r.ranks and r.ranks.stage == 0 and not r.pipe.reconstructs
-  -- a save that is on its way waits for the others
+  -- a save in progress waits for the other ranks
   if not whole or r.step == 0 or r.saved_step == r.step or r.saver:status().pending > 0 then
     return
   end
@@ -162,8 +162,8 @@ function saves.alone(r)
     or ("step %d: rank 0 alone could not save it: %s"):format(r.step, tostring(problem)))
 end
 
--- Wait before a save that failed is tried again. Where the first rank's clock says that it was
--- tried for long enough, this raises MR_E_CKPT.
+-- Waits before a failed save is tried again. If the clock of the first rank says that the time for
+-- retries is over, this raises MR_E_CKPT.
 local function pause(r, began, length, problem)
   local patience = r.settings.ckpt_deadline
   r.team:try(function()
@@ -180,9 +180,9 @@ local function pause(r, began, length, problem)
   life.phase(before)
 end
 
---- Return when the step that the run stands at is committed: an earlier one, where the state is not
--- finite. A save that fails is tried again for `ckpt_deadline` seconds, so that a disk that is full
--- for a while costs no step; then, and when a save is stuck, this raises MR_E_CKPT.
+--- Returns when the current step is committed; an earlier step, if the state is not finite. A
+-- failed save is tried again for `ckpt_deadline` seconds, so that a disk that is full for a while
+-- costs no step. After that time, or if a save hangs, this raises MR_E_CKPT.
 ---@param r mr.Run
 function saves.commit(r)
   local began, length = base.now_s(), saves.pause_s
@@ -210,8 +210,8 @@ function saves.commit(r)
   end
 end
 
---- Take a snapshot, as `take` does. Where saves in a row have failed, the run waits for this one as
--- for the last one, instead of going on without a checkpoint.
+--- Takes a snapshot, as `take` does. After several failed saves in a row the run waits for this
+-- one, as for the last one, instead of continuing without a checkpoint.
 ---@param r mr.Run
 function saves.between(r)
   local failing = r.team:first(function()
@@ -227,8 +227,8 @@ function saves.between(r)
   end
 end
 
--- paths of checkpoints to go back to, the first ones first: the newest that are no newer than step
--- `most`, then the oldest of the others; all of them newer than step `above`
+-- Paths of checkpoints to go back to, in order of preference: the newest with at most step `most`,
+-- then the oldest of the others; all are newer than step `above`.
 local function candidates(r, most, above)
   local older, newer = {}, {}
   for _, step in ipairs(ckpt.steps(r.dir)) do
@@ -240,15 +240,15 @@ local function candidates(r, most, above)
   return table.move(newer, 1, #newer, #older + 1, older)
 end
 
---- Back to a checkpoint of this run, in place; those of later steps are removed. False when there
--- does not count. Samples that are left out count as taken: their epoch has had them.
+--- Goes back to a checkpoint of this run, in place; later checkpoints are removed. Returns false if
+-- there is no such checkpoint. Samples that are left out count as trained in their epoch.
 ---@param r mr.Run
----@param o table  most: step that it should have at most; above: it has to be newer; skip: steps
----   whose batches are left out from there on, at least those taken since, nil: none; why: a text;
----   samples: for the journal
+---@param o table  most: largest step that it should have; above: it has to be newer; skip: number
+---   of steps whose batches are left out from there on, at least those taken since; nil: no steps;
+---   why: a text; samples: for the journal
 ---@return boolean
 function saves.go_back(r, o)
-  -- a save that fails now leaves the one before it
+  -- a save that fails now leaves the checkpoint before it
   pcall(r.saver.wait, r.saver)
   local opened
   local path = r.team:first(function()
@@ -270,7 +270,7 @@ function saves.go_back(r, o)
   state.load(r.exec, r.pipe.params, source)
   r.since = state.second_moments(r.pipe.params, source)
   if next(r.since) then
-    -- second moments began elsewhere: another bias correction
+    -- second moments began at another step, so bias correction differs
     samples.open_update(r)
     weights.open(r)
   end

@@ -33,15 +33,15 @@ local statistics = require "moonreel.trainer.statistics"
 
 local setup = {}
 
--- the rate from which Open-Sora 2.0 warms up
+-- the rate from which the warm-up of Open-Sora 2.0 begins
 local FIRST_LR_20 <const> = 1e-6
 local DISCRIMINATOR_LR <const> = 1e-4
 
---- Declare the models; their errors name the lines of the fields.
+--- Declares the models; their errors name the lines of the fields.
 ---@param s table          settings
 ---@param dtype string
----@param cut table|nil    for ranks (moonreel.optim.ranks.cut)
----@param split mr.Split|nil  of moonreel.comm.mesh
+---@slices for ranks (moonreel.optim.ranks.cut)
+---@param split mr.Split|nil  from moonreel.comm.mesh
 ---@return mr.Pipeline
 function setup.models_of(s, dtype, cut, split)
   local pipe = blame.record(s, "model", pipeline.of, s, dtype, cut, split)
@@ -58,7 +58,7 @@ function setup.models_of(s, dtype, cut, split)
   return pipe
 end
 
--- the field that asks for inputs of a kind from a cache, and the record that would make them
+-- the field that takes a kind of input from a cache, and the record of the encoder for it
 local parts = {{"latents", "load_video_features", "vae", "autoencoder"},
   {"text", "load_text_features", "text_encoder", "text"}}
 
@@ -77,7 +77,7 @@ local function cached_inputs(r)
   return kinds
 end
 
--- how the ranks are laid out: they share tokens of a transformer, or clips of an autoencoder
+-- the arrangement of the ranks: they share tokens of a transformer, or clips of an autoencoder
 local function mesh_of(r, here)
   local s = r.settings
   if r.pipe.reconstructs and mesh.shared(s) > 1 then
@@ -91,7 +91,7 @@ local function mesh_of(r, here)
     r.split)
 end
 
--- the state of a model on its device; one without room for it is refused with the bytes of both
+-- Allocates the state of a model on its device. If it does not fit, the error has both sizes.
 local function executor(r, params)
   local good, exec = pcall(E.new, r.device, params, {regions = r.regions})
   if good then
@@ -105,14 +105,14 @@ local function executor(r, params)
   for _, region in ipairs(planned:regions()) do
     bytes = bytes + region.bytes
   end
-  return blame.raise(r.settings, "device", "MR_E_MEMORY", "parameters and their state take %s, %s "
-    .. "are free for them on %s\n  try: optim.offload = true, more ranks with "
+  return blame.raise(r.settings, "device", "MR_E_MEMORY", "parameters and their state need %s, "
+    .. "and %s are free for them on %s\n  try: optim.offload = true, more ranks with "
     .. "plugin_config.zero_stage = 3, a device with more memory", progress.bytes(bytes),
     progress.bytes((r.device:memory())), r.facts.device)
 end
 
---- Open the device and declare the models. A rank may fail here alone: nothing here waits for
--- others.
+--- Opens the device and declares the models. One rank alone may fail here, so nothing here waits
+-- for other ranks.
 function setup.models(r)
   local s = r.settings
   r.device = r:keep(blame.field(s, "device", E.device, comm_place.device(s.device), s.threads))
@@ -127,22 +127,23 @@ function setup.models(r)
   r.pipe = setup.models_of(s, r.dtype, ranks.cut(s, r.team.size), r.split)
 end
 
--- when second moments began, and what the optimizer before knew otherwise of them
+-- notes which second moments began late, and which state of the earlier optimizer is not used
 local function note_moments(r)
   local since, counts = state.second_moments(r.pipe.params, r.source)
   if counts.fresh > 0 then
-    r.notes[#r.notes + 1] = ("%s has no second moments of %d tensors, which Muon updated: they "
-      .. "begin at zero, and their bias correction with them"):format(r.source.path, counts.fresh)
+    r.notes[#r.notes + 1] = ("%s has no second moments of %d tensors, which Muon updated until "
+      .. "now; they begin at zero, and their bias correction with them"):format(r.source.path,
+      counts.fresh)
   end
   if counts.left > 0 then
-    r.notes[#r.notes + 1] = ("Muon goes on with the first moments of %d matrices of %s and leaves "
+    r.notes[#r.notes + 1] = ("Muon uses the first moments of %d matrices of %s and drops "
       .. "their second moments"):format(counts.left, r.source.path)
   end
   r.notes[#r.notes + 1] = coded.note(r.source, r.pipe.params, r.settings.optim.moment_bits)
   return since
 end
 
---- Lay out the ranks over the parameters of r.pipe, and allocate what this one keeps of the state:
+--- Lays out the ranks over the parameters of r.pipe, and allocates this rank's part of the state:
 -- mesh, ranks, regions, exec.
 function setup.layout(r)
   local s, params, node = r.settings, r.pipe.params, r.team:even(comm_place.find())
@@ -156,8 +157,8 @@ function setup.layout(r)
         or node and node % r.split.ranks == 0 and node // r.split.ranks or nil,
       whole = not s.plugin_config.reduce_each and r.micros > r.mesh.data})
     r.share = state.share(params, r.ranks)
-    -- where a rank has one micro-batch of a step, it ends with the reduction, in parallel with
-    -- backward
+    -- if a rank has one micro-batch in a step, the micro-batch ends with the reduction, in parallel
+    -- with the backward pass
     r.reduced = r.ranks.gradients or r.micros <= r.mesh.data
     r.reported = r.reduced or r.ranks.weights
   end
@@ -167,7 +168,7 @@ function setup.layout(r)
   r.exec = r:keep(executor(r, params))
 end
 
---- Allocate the models' state, and open what encodes their inputs.
+--- Allocates the models' state, and opens the encoders of their inputs.
 function setup.state(r)
   local s = r.settings
   setup.layout(r)
@@ -192,14 +193,14 @@ function setup.state(r)
   end
 end
 
--- Weights to start from, with what was dropped, resized or left fresh.
+-- Loads weights to start from, and reports dropped, resized and fresh tensors.
 local function start_weights(r)
   local path, maps = r.source.path, r.pipe.maps
   blame.beside(r.settings, "model", start.check_sizes, r.source, maps)
   local report = fill.weights(r.exec, r.pipe.params, r.source, {maps = maps, finite = true})
   r.parent = path
   if #report.loaded == 0 then
-    base.raise("MR_E_CKPT", ("%s: no tensor of it fits this model\n  %s"):format(path,
+    base.raise("MR_E_CKPT", ("%s: none of its tensors fits this model\n  %s"):format(path,
       start.nearest(r.source, r.pipe.params:list())))
   end
   if r.settings.strict then
@@ -229,20 +230,20 @@ local function start_weights(r)
     resized = listed(report.resized, {"name", "file", "model", "how"})}
 end
 
---- Measure mean and deviation of the latents' channels over the data. No step of an autoencoder
--- that trains depends on them.
+--- Measures mean and deviation of the latents' channels over the data. The steps of an autoencoder
+-- that trains do not depend on them.
 function setup.measure(r)
   local function measure()
     local loader <close> = samples.open_loader(r, {epochs = 1})
     return statistics.measure(r.exec, r.pipe, loader)
   end
-  -- weights that ranks share are there only while all of them run the same
+  -- weights that ranks share can be used only while all ranks run the same
   local together = r.pipe.reconstructs and r.ranks and r.ranks.weights
   local measured = together and r.team:try(measure) or r.team:first(measure)
   statistics.set(r.exec, r.pipe, measured)
 end
 
--- batches of an epoch: of several sources as often as each is gone through until all have been
+-- batches of an epoch; with several sources each is repeated until all have been gone through
 local function batches_of_epoch(r)
   local rows, batches = {}, 0
   if #r.sources == 1 then
@@ -257,13 +258,14 @@ local function batches_of_epoch(r)
   return batches
 end
 
--- the number of the step from which a run goes on that leaves the position of its checkpoint
+-- the step with which a run begins that does not use the position of its checkpoint
 local function start_step(r)
   local at = r.start or {epoch = 0, step = 0}
   return at.epoch * batches_of_epoch(r) // r.micros + at.step
 end
 
--- How the models apart from the first are updated: by number, of an update; nil: there are none.
+-- How the models after the first are updated, as functions of the number of the update; nil if
+-- there is only one model.
 local function others_of(r, total)
   local s = r.settings
   if not (r.pipe.losses and r.pipe.losses.adversary) then
@@ -271,8 +273,8 @@ local function others_of(r, total)
   end
   local o, first = s.discriminator_optim, s.optim
   if first.type == "muon" then
-    blame.raise(s, "optim.type", "MR_E_RECIPE", "optim.type = muon with a discriminator, which has "
-      .. "no matrices for it; try: optim.type = adamw")
+    blame.raise(s, "optim.type", "MR_E_RECIPE", "optim.type = muon cannot be used with a "
+      .. "discriminator, which has no matrices for it; try: optim.type = adamw")
   end
   local betas = o.betas or first.betas
   local lr_at = schedule.new{kind = "constant", lr = o.lr or DISCRIMINATOR_LR,
@@ -285,7 +287,7 @@ local function others_of(r, total)
   end
 end
 
---- Fill weights, moments and averages: fresh, from weights, or from a whole state.
+--- Fills weights, moments and averages: with initial values, from weights, or from a whole state.
 function setup.fill(r)
   local s = r.settings
   state.set_counts(r, {step = 0, updates = 0})
@@ -312,7 +314,7 @@ function setup.fill(r)
       not r.found)
   end
   if r.source then
-    -- it keeps blocks that were read; what its manifest says stays
+    -- the checkpoint keeps blocks that were read; its manifest stays available
     r.source:close()
   end
   local total = s.steps
@@ -326,7 +328,8 @@ function setup.fill(r)
   end
   r.total_steps = total
   r.progress.total = total
-  -- the reference of 2.0 warms up from a rate that is not 0, and its schedule counts micro-steps
+  -- the reference of 2.0 starts its warm-up from a rate above 0, and its schedule counts
+  -- micro-steps
   local theirs = s.compat == "opensora-2.0"
   local micro_steps = theirs and s.accumulate or 1
   r.lr_at = schedule.new{kind = s.lr_schedule, lr = s.optim.lr, warmup_steps = s.warmup_steps,

@@ -5,12 +5,12 @@ local sequence = require "moonreel.nn.sequence"
 
 local share = {}
 
---- The samples [first, last] of B that this rank encodes for those that share the batch.
----@param group mr.Group|false|nil  not there: it is alone
+--- The samples [first, last] of B that this rank encodes for the ranks that share the batch.
+---@param group mr.Group|false|nil  absent: this rank has the batch alone
 ---@param B integer
 ---@return integer first       from 1
 ---@return integer last
----@return integer[]|nil rows  how many each of the ranks does; nil: it is alone
+---@return integer[]|nil rows  number of samples of each rank; nil: this rank is alone
 function share.of(group, B)
   if not group then
     return 1, B
@@ -25,8 +25,8 @@ function share.of(group, B)
 end
 
 --- Pixels and weights of a batch that one of the ranks which share it has decoded.
----@param group mr.Group|nil  nil: this one
----@param batch table         of the loader
+---@nil: this rank has decoded it
+---@from the loader
 ---@param shape table         batch, frames, height, width
 ---@return mr.Tensor          u8 [B, T, 3, H, W]
 ---@return number[]
@@ -37,7 +37,7 @@ function share.decoded(group, batch, shape)
   if not group then
     return pixels, batch.weights
   end
-  -- others were given memory that means nothing
+  -- the other ranks only have memory without contents
   local weights = group:broadcast(T.from({shape.batch}, batch.weights, "f64"))
   return group:broadcast(pixels), weights:totable()
 end

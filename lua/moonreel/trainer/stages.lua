@@ -1,7 +1,7 @@
---- Recipes one after the other: outputs/NNN-name/stages/NAME/ is a run of its own for each stage.
--- Ref: recipes.md 8. Where the series stands is read from the disk alone: a stage begins when the
--- one before it is over, so the newest stage with a checkpoint is the one to go on in, also when it
--- has nothing left to do; all before it are over, none after it has begun.
+--- Trains recipes one after another: outputs/NNN-name/stages/NAME/ is the run of each stage. Ref:
+-- recipes.md 8. The state of the series is read from the disk alone. A stage begins when the one
+-- before it has ended, so the newest stage with a checkpoint is the one to continue, even if it has
+-- nothing left to do. All stages before it have ended; no stage after it has begun.
 -- @module moonreel.trainer.stages
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -17,15 +17,15 @@ local trainer = require "moonreel.trainer"
 
 local stages = {}
 
--- the run that `load` names; nil: a new one
+-- the run that `load` names; nil: a new run
 local function find_outer(series)
   local s = series.settings
   if not s.load then
     return nil
   end
   if s.start_from_scratch or s.start_step or s.start_epoch then
-    base.raise("MR_E_USAGE", "load: a series of stages goes on where it was; --start-from-scratch, "
-      .. "--start-step and --start-epoch are for "
+    base.raise("MR_E_USAGE", "load: a run with stages continues where it was; "
+      .. "--start-from-scratch, --start-step and --start-epoch are for "
       .. "one stage; try: stages.NAME.start_from_scratch=true")
   end
   local found, reason = blame.field(s, "load", ckpt.resolve, s.load, s.outputs, check.name(s))
@@ -36,7 +36,8 @@ local function find_outer(series)
   local outer, name = run.outer(found.run or "")
   if not outer then
     base.raise("MR_E_USAGE",
-      ("load: %s is no run with stages; try: stages.NAME.load=%s"):format(found.run or found.spec,
+      ("load: %s is not a run with stages; try: stages.NAME.load=%s"):format(found.run
+        or found.spec,
       found.spec))
   end
   if not found.continues or found.run ~= ckpt.resolve(outer).run then
@@ -47,7 +48,7 @@ local function find_outer(series)
   return outer
 end
 
--- number of the stage to begin with: the one asked for, the newest with a checkpoint, or the first
+-- the number of the first stage: the requested one, the newest with a checkpoint, or the first
 local function find_first(series)
   local wanted, newest = nil, nil
   local number = {}
@@ -72,18 +73,19 @@ local function find_first(series)
     for i, one in ipairs(series.list) do
       names[i] = one.name
     end
-    base.raise("MR_E_USAGE", ("--stage %s: no such stage; there are %s"):format(series.from,
+    base.raise("MR_E_USAGE", ("--stage %s: there is no such stage; expected one of %s"):format(
+      series.from,
       table.concat(names, ", ")))
   end
   if wanted and newest and wanted < newest then
-    base.raise("MR_E_USAGE", ("--stage %s: %s has gone on to '%s'; try: --load without --stage, or "
-      .. "a new run without --load"):format(
+    base.raise("MR_E_USAGE", ("--stage %s: %s has already begun '%s'; try: --load without "
+      .. "--stage, or a new run without --load"):format(
       series.from, series.outer, series.list[newest].name))
   end
   return wanted or newest or 1
 end
 
--- what trainer.run needs to know of a stage as things stand now
+-- what trainer.run needs to know about a stage at this moment
 local function stage_of(series, i)
   local function dir(k)
     local one = series.outer and series.list[k]
@@ -99,7 +101,7 @@ local function stage_of(series, i)
   return stage
 end
 
--- a command-line value for all stages would break the chain without a word
+-- a command-line value for all stages would silently break the chain
 local function check_weights(series)
   local chain = series.settings:chain("ckpt_path")
   local last = chain[#chain]
@@ -110,7 +112,7 @@ local function check_weights(series)
   end
 end
 
--- call f; what it raises names the stage
+-- calls f; an error that it raises names the stage
 local function named(name, f, ...)
   local ok, result = xpcall(f, function(problem)
     local text = ("stage %s: %s"):format(name, type(problem) == "table" and problem.message
@@ -127,13 +129,13 @@ local function named(name, f, ...)
   return result
 end
 
--- say which stage it is, and train it
+-- prints which stage it is, and trains it
 local function train(series, i)
   local one, stage = series.list[i], stage_of(series, i)
   local s = one.settings
   local follows = s.load == "recipe.previous" or s.ckpt_path == "recipe.previous"
   series.progress:say(("stage %s (%d of %d): %s"):format(one.name, i, #series.list,
-    stage.begun and "goes on in " .. stage.dir
+    stage.begun and "continues in " .. stage.dir
     or follows and stage.previous and "follows " .. stage.previous
     or "begins in " .. stage.dir))
   return named(one.name, trainer.run, one.settings, {write = series.write, stage = stage,
@@ -151,13 +153,14 @@ function Series:__close()
   if self.lock then
     self.lock:close()
   end
-  -- like a run that fails before its first step
+  -- as for a run that fails before its first step
   if self.made and #base.list_dir(self.outer .. "/stages") == 0 then
     base.remove_dir(self.outer)
   end
 end
 
--- find the run, rehearse what is to come, lock it; what the other ranks need to know of it
+-- Finds the run, checks the stages to come, and locks the run. Returns what the other ranks need to
+-- know.
 local function begin(series)
   local settings, list = series.settings, series.list
   check_weights(series)
@@ -184,17 +187,17 @@ local read_options = options.declare("stages.run", {
   { "from", "text", "name of the stage to begin with" },
   { "write", "function", "takes each line of the log instead of standard output" },
   { "team", "mr.Team", "the ranks of the run; absent: this process alone" },
-  { "launch", "mr.Launch", "of whose parts this is the list, as trainer.run takes it" },
+  { "launch", "mr.Launch", "the launch whose parts are in the list, as trainer.run takes it" },
   { "watch", "function", "(name of a stage): what trainer.run takes as watch" },
   { "evaluate", "function", "as trainer.run takes it" },
 })
 
---- Train stages one after the other.
+--- Trains stages one after another.
 ---@param settings table  of the outer recipe
 ---@param list table[]    {name, settings} of each stage
----@param given table|nil    from: name of the stage to begin with; write: takes each line of the
----   log instead of standard output; team: the ranks of the run, each of which calls this; launch:
----   as trainer.run takes it
+---@param given table|nil    from: name of the first stage; write: takes each line of the log
+---   instead of standard output; team: the ranks of the run, each of which calls this; launch: as
+---   trainer.run takes it
 ---@return integer exit code
 function stages.run(settings, list, given)
   local o = read_options(given)
@@ -203,7 +206,7 @@ function stages.run(settings, list, given)
     team = o.team or team.new(),
     progress = progress.new(0, 1, o.write), catches = signal.catch()}, Series)
   series.progress:date()
-  -- the first rank decides and makes the directory, which it alone locks
+  -- the first rank decides and makes the directory, and is the only one to lock it
   local begun = series.team:first(function() return begin(series) end)
   series.outer = begun.outer
   if not series.team.leads then
@@ -213,7 +216,7 @@ function stages.run(settings, list, given)
   end
   for i = begun.first, #list do
     local code = train(series, i)
-    -- a request that came too late for the stage's own loop
+    -- a stop request that came too late for the stage's own loop
     local stop = signal.pending()
     if code == 0 and stop then
       code = 128 + stop

@@ -1,6 +1,6 @@
---- Copies the contents of a checkpoint out of and into an executor.
--- Weights carry the released name; what an optimizer keeps in addition to them the prefix of its
--- region and that name (moonreel.optim.regions; reference reliability, section 3.1).
+--- Copies the contents of a checkpoint from and to an executor. Weights have the released names.
+-- Other values of an optimizer have the prefix of their region and that name
+-- (moonreel.optim.regions; reference reliability, section 3.1).
 -- @module moonreel.trainer.state
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -13,10 +13,11 @@ local spikes = require "moonreel.trainer.spikes"
 
 local state = {}
 
--- bytes that are read in one go, of a checkpoint or from a device
+-- bytes that are read at once, from a checkpoint or a device
 local BATCH_BYTES <const> = 64 << 20
 
--- elements of the frozen range that a checkpoint holds; what lies in files of its own comes last
+-- elements of the frozen range that a checkpoint contains; tensors with files of their own come
+-- last
 local function frozen_kept(params)
   for _, p in ipairs(params:list()) do
     if p.outside then
@@ -26,7 +27,7 @@ local function frozen_kept(params)
   return params:elements(true)
 end
 
--- the most numbers that a scale of moments stands for, nil: each number has 32 bits
+-- the largest number of moments with one common scale; nil: moments have 32 bits
 local function block_of(settings)
   local most
   for _, moment in ipairs(settings.optim.moment_bits == 8 and regions.moments or {}) do
@@ -35,7 +36,8 @@ local function block_of(settings)
   return most
 end
 
--- the first parameter of which n ranks would have parts of blocks, with the numbers in its rows
+-- the first parameter of which n ranks would have parts of blocks, with the number of elements in
+-- its rows
 local function torn(params, n, block)
   for _, p in ipairs(n > 1 and params:list() or {}) do
     local last = #p.shape
@@ -48,11 +50,11 @@ local function torn(params, n, block)
   end
 end
 
---- Refuse ranks that would have parts of a block of numbers under one scale: blocks are those of
--- whole parameters, so that moments of 8 bits are the same numbers whoever shares them.
+--- Refuses ranks that would have parts of a block with a common scale. Blocks are those of whole
+-- parameters, so that moments of 8 bits have the same values for any number of ranks.
 ---@param settings table
 ---@param params mr.Params
----@param n integer  ranks that share each layer, as params are cut for
+---@ranks that share each layer, for which params are sliced
 function state.check_scales(settings, params, n)
   local block = block_of(settings)
   local p, wide
@@ -71,7 +73,7 @@ function state.check_scales(settings, params, n)
   end
 end
 
--- regions that a checkpoint holds, as far as it holds them
+-- the regions that a checkpoint contains, up to the length that it contains
 local function saved(run, params)
   local list, kept = {}, frozen_kept(params)
   for _, r in ipairs(run:regions()) do
@@ -86,11 +88,11 @@ local function saved(run, params)
   return list
 end
 
---- What one of several ranks writes of a checkpoint: of weights that train what it owns, of others
--- as much as the others do.
+--- The part of a checkpoint that one of several ranks writes: of weights that train the part that
+-- it owns, of other weights an equal part.
 ---@param params mr.Params
 ---@param team mr.Ranks
----@return table share   as state.with_rows takes it
+---@return table share   for state.with_rows
 function state.share(params, team)
   local frozen, rank, ranks = frozen_kept(params), team.rank, team.size
   return {[false] = team:owned(), slices = not team.counts,
@@ -109,8 +111,8 @@ local function written(r, share)
   return list
 end
 
--- Call f with a parameter and what a rank writes of it, of a region: {shape, from, to, at, pieces}.
--- What is not cut another rank writes, where this one holds the same.
+-- Calls f with each parameter and the part of it, in a region, that this rank writes: {shape, from,
+-- to, at, pieces}. If several ranks have a parameter that is not sliced, only one writes it.
 local function each_written(r, params, share, f)
   local mines = written(r, share)
   for _, p in ipairs(params:list()) do
@@ -123,7 +125,7 @@ local function each_written(r, params, share, f)
   end
 end
 
--- n a / b, rounded down: n a itself is too large for an integer where a model has G parameters
+-- n a / b, rounded down; n a itself overflows for a model with 10^9 parameters
 local function scaled(n, a, b)
   local x, y = a, b
   while y > 0 do
@@ -132,10 +134,10 @@ local function scaled(n, a, b)
   return n * (a // x) // (b // x)
 end
 
---- Bytes that a rank writes of a checkpoint.
+--- Bytes of a checkpoint that this rank writes.
 ---@param run mr.Exec
 ---@param params mr.Params
----@param share table|nil  as state.with_rows takes it
+---@param share table|nil  from state.share
 ---@return integer
 function state.saved_bytes(run, params, share)
   local bytes = 0
@@ -153,12 +155,13 @@ function state.saved_bytes(run, params, share)
   return bytes
 end
 
---- Rows of regions for the saver: one per tensor or part of one, which points into them, or where
--- the device keeps them elsewhere names their place there.
+--- Rows for the saver: one for each tensor, or part of one, in a region. A row points to the data,
+-- or names their place if the device stores them elsewhere.
 ---@param run mr.Exec
----@param list table[]     of run:regions(); the tensors of one without a prefix begin with its name
+---@param list table[]     from run:regions(); the tensors of a region without a prefix begin with
+---   its name
 ---@param params mr.Params
----@param share table|nil  of state.share, where ranks write a checkpoint together
+---@param share table|nil  from state.share, if ranks write a checkpoint together
 ---@return table[] rows
 function state.rows_of(run, list, params, share)
   local rows = {}
@@ -188,17 +191,17 @@ function state.rows_of(run, list, params, share)
   return rows
 end
 
---- The same of all regions that a checkpoint holds.
+--- Rows for all regions that a checkpoint contains.
 ---@param run mr.Exec
 ---@param params mr.Params
----@param share table|nil  of state.share
+---@param share table|nil  from state.share
 ---@return table[] rows
 function state.rows(run, params, share)
   return state.rows_of(run, saved(run, params), params, share)
 end
 
---- How many values of a row are not finite.
----@param row table  of state.rows
+--- The number of non-finite values in a row.
+---@param row table  from state.rows
 ---@return integer
 function state.nonfinite(row)
   if row.ptr then
@@ -223,9 +226,9 @@ local second = regions.moments[2]
 local second_rows = {[second.prefix] = true, [regions.coded[second.name].codes.prefix] = true,
   [regions.coded[second.name].scale.prefix] = true}
 
--- what the run wants of a checkpoint, as rows {region, part, name, info, bytes}, in its order, rows
--- {region, part} of second moments that it has none of, and {region, part, param} of moments that
--- it has in other bits
+-- The rows that a run needs from a checkpoint: {region, part, name, info, bytes}, in the order of
+-- the file; rows {region, part} of second moments that it lacks; and {region, part, param} of
+-- moments that it has with other bits.
 local function wanted(run, params, source)
   local place, rows, zeros, others = {}, {}, {}, {}
   for i, name in ipairs(source:names()) do
@@ -242,13 +245,14 @@ local function wanted(run, params, source)
       return
     elseif not info then
       base.raise("MR_E_CKPT",
-        ("%s: no tensor '%s'; try: --ckpt-path for weights alone"):format(source.path, name))
+        ("%s: there is no tensor '%s', which the model of this recipe needs; try: --ckpt-path "
+          .. "for weights alone"):format(source.path, name))
     end
     -- scales of a matrix have one axis or two
     if not same_shape(info.shape, shape) and (region.per == 1
         or T.count(info.shape) ~= T.count(shape)) then
       base.raise("MR_E_CKPT",
-        ("%s: '%s' is [%s], the model of this recipe wants [%s]"):format(source.path, name,
+        ("%s: '%s' is [%s], but the model of this recipe needs [%s]"):format(source.path, name,
         table.concat(info.shape, ", "), table.concat(shape, ", ")))
     end
     rows[#rows + 1] = {region = region, part = has, name = name, info = info,
@@ -267,13 +271,14 @@ local function wanted(run, params, source)
   return rows, zeros, others
 end
 
---- Which parameters have a second moment that did not begin with the first update: matrices that
--- Muon updated until a checkpoint, and AdamW from there on. Bias correction counts from there.
+--- The parameters whose second moment did not begin with the first update: matrices that Muon
+-- updated until a checkpoint, and AdamW updates from there on. Their bias correction counts from
+-- there.
 ---@param params mr.Params
 ---@param source mr.Checkpoint  of a run
 ---@return table<string, integer> since  updates made before, by name
 ---@return table counts  fresh: those that begin with this checkpoint; left: matrices whose second
----   moment it has, and Muon does without
+---   moment it has, but Muon does not use
 function state.second_moments(params, source)
   local m, since, counts = source.manifest.run_state, {}, {fresh = 0, left = 0}
   for _, p in ipairs(params:list()) do
@@ -289,7 +294,7 @@ function state.second_moments(params, source)
   return since, counts
 end
 
---- What the loop counts and knows of its steps, for a manifest.
+--- The counters of the loop and its statistics, for a manifest.
 ---@param r mr.Run
 ---@return table run_state
 function state.counts(r)
@@ -300,8 +305,8 @@ function state.counts(r)
     second_moment_since = r.since and next(r.since) and r.since or nil}
 end
 
---- The same as it was.
----@param r mr.Run
+--- Restores them.
+---@run_state of a manifest, or only its step and updates
 ---@param was table  run_state of a manifest, or its step and updates alone
 function state.set_counts(r, was)
   r.step, r.updates, r.bad = was.step, was.updates, was.bad or 0
@@ -309,7 +314,7 @@ function state.set_counts(r, was)
   r.recent = {}
 end
 
--- what is read of a tensor into the places of a row's own
+-- adds what is read of a tensor to the slices of a row
 local function add_slices(slices, row)
   local at = 0
   local pieces = row.part.pieces
@@ -324,10 +329,10 @@ local function add_slices(slices, row)
   end
 end
 
---- Load all of a checkpoint; everything must be there with the right shape, but second moments,
--- which begin at zero where it has none (state.second_moments); moments of other bits become those
--- of the run. It is read in its own
--- order, so that no block of it is read for each of the small tensors in it.
+--- Loads a whole checkpoint. Everything must be there with the right shape, except second moments,
+-- which begin at zero if it lacks them (state.second_moments). Moments with other bits are
+-- converted to those of the run. The file is read in its own order, so that no block of it is read
+-- again for each of its small tensors.
 ---@param source mr.Checkpoint
 function state.load(run, params, source)
   local rows, zeros, others = wanted(run, params, source)

@@ -8,7 +8,7 @@ local statistics = {}
 
 local BATCHES = 48
 
---- Measure mean and deviation of the latents' channels over the first batches.
+--- Measures mean and deviation of the latents' channels over the first batches.
 ---@param exec mr.Exec
 ---@param pipe mr.Pipeline  whose autoencoder has `moments` and `normalisation`
 ---@param loader table      at the beginning of epoch 0
@@ -50,10 +50,10 @@ function statistics.measure(exec, pipe, loader)
   return {mean = mean, deviation = deviation}
 end
 
---- Set them as frozen parameters.
+--- Sets them as frozen parameters.
 ---@param exec mr.Exec
 ---@param pipe mr.Pipeline
----@param measured table  as measure returns it
+---@param measured table  from measure
 function statistics.set(exec, pipe, measured)
   local auto = pipe.autoencoder
   local values = {[auto.mean] = measured.mean, [auto.deviation] = measured.deviation}

@@ -9,8 +9,8 @@ local tracking = {}
 
 local kinds = { "tensorboard", "wandb" }
 
---- What the line "start" says of trackers: those that the run writes, and what its recipe says of
--- them now; that of the run's folder may be of an earlier session.
+--- The part of the line "start" about trackers: those that the run writes, and the values of its
+-- recipe for them. The recipe in the run's folder may be that of an earlier session.
 ---@param s table  settings
 ---@return table|nil
 function tracking.reported(s)
@@ -25,8 +25,8 @@ function tracking.reported(s)
   return (wandb or s.tensorboard) and { wandb = wandb, tensorboard = s.tensorboard or nil } or nil
 end
 
---- Begin to write what the recipe asks for: the first rank does. A tracker that fails is said and
--- journaled once and ends nothing.
+--- Opens the trackers that the recipe asks for, on the first rank. A tracker that fails is reported
+-- once, in log and journal, and does not end the run.
 ---@param r mr.Run
 function tracking.open(r)
   local names = {}
@@ -47,7 +47,7 @@ function tracking.open(r)
     end })
 end
 
---- Write what the journal has since.
+--- Writes the new lines of the journal.
 ---@param r mr.Run
 function tracking.look(r)
   if r.trackers then

@@ -4,11 +4,11 @@ local json = require "moonreel.core.json"
 
 local waits = {}
 
---- Ranks have met: how long each has waited in this step.
----@param before table[]  {data_s, others_s} of each rank, changed: of this step so far
----@param data_s number[]  how long each rank has waited for its data in this step
----@param busy_s number[]  how long ago each came from the meeting before, or began the step: those
----   that come first wait for the last one
+--- Adds the waiting times of ranks after a communication of all ranks.
+---@{data_s, others_s} of each rank in this step so far; changed
+---@how long each rank has waited for its data in this step
+---@param busy_s number[]  seconds since each rank left the last such communication, or began the
+---   step: the first ranks wait for the last one
 function waits.count(before, data_s, busy_s)
   local longest = math.max(table.unpack(busy_s))
   for rank, s in ipairs(busy_s) do
@@ -18,7 +18,7 @@ function waits.count(before, data_s, busy_s)
 end
 
 --- The longest wait for data of a rank.
----@param list table[]  of waits.count
+---@param list table[]  from waits.count
 ---@return number
 function waits.longest(list)
   local longest = 0
@@ -28,9 +28,9 @@ function waits.longest(list)
   return longest
 end
 
---- The hosts that ranks are on, in the order of their first ranks.
----@param names string[]  of the host of each rank
----@return table           {name, ranks} of each; `of`: the number of the host of each rank
+--- The hosts of the ranks, in the order of their first ranks.
+---@the host of each rank
+---@return table           {name, ranks} of each host; `of`: the number of the host of each rank
 function waits.hosts(names)
   local hosts, numbers = { of = {} }, {}
   for rank, name in ipairs(names) do
@@ -44,12 +44,12 @@ function waits.hosts(names)
   return hosts
 end
 
--- as many digits as are worth their bytes in each line of a step
+-- digits beyond these are not worth their bytes in each line of a step
 local function rounded(seconds) return tonumber(("%.4f"):format(seconds)) end
 
---- What ranks of each host have waited on average, for the journal.
----@param hosts table     of waits.hosts
----@param list table[]    of waits.count
+--- The mean waiting times of the ranks of each host, for the journal.
+---@param hosts table     from waits.hosts
+---@param list table[]    from waits.count
 ---@return table          data_s, others_s: lists by host
 function waits.by_host(hosts, list)
   local sums = { data_s = json.array(), others_s = json.array() }

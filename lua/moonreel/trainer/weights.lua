@@ -10,15 +10,16 @@ local packed = require "moonreel.trackers.histograms"
 
 local weights = {}
 
--- Updates that are not judged: layers that begin at zero grow, and moments have seen few gradients.
+-- The first updates are not judged: layers that begin at zero grow, and moments have seen few
+-- gradients.
 weights.unjudged = 100
 
--- what every norm that is a finite number is below
+-- every finite norm is below this
 local LARGEST <const> = 0x1.fffffffffffffp+1023
 
 local NAMES <const> = { "norm", "update_ratio", "dead", "ema_drift" }
 
---- Begin to watch where the recipe asks for it; once more, where the update is another one.
+--- Begins to watch, if the recipe asks for it; begins again, if the update is a new one.
 ---@param r mr.Run
 function weights.open(r)
   if r.settings.weights.every > 0 then
@@ -29,13 +30,13 @@ function weights.open(r)
     local params, reduce = r.pipe.params, r.ranks and not r.reduced
     r.histograms = { weights = histograms.new(r.exec, params, "master", r.ranks),
       gradients = histograms.new(r.exec, params, "grad", r.ranks, reduce),
-      -- gradients that were summed for a histogram are not summed once more
+      -- if gradients were already summed for a histogram, they are not summed again
       update = reduce and optim.new(r.exec, params, r.ranks, true,
         { rule = r.rule, since = r.since }) or r.update }
   end
 end
 
--- histograms of all ranks, for the journal; a block is of one rank or of several
+-- histograms of all ranks, for the journal; a block belongs to one rank or several
 local function shared(r, counts)
   local names, flat, all = {}, {}, {}
   for _, p in ipairs(r.pipe.params:list()) do
@@ -57,9 +58,9 @@ local function shared(r, counts)
   return all
 end
 
---- Count the gradients of a step where it is time, and say which update is to follow.
+--- Counts the gradients of a step if it is time, and returns the update that follows.
 ---@param r mr.Run
----@param sum table  of micros.run
+---@param sum table  from micros.run
 ---@return mr.Update
 function weights.before_update(r, sum)
   local every = r.settings.weights.histograms
@@ -70,7 +71,7 @@ function weights.before_update(r, sum)
   return r.histograms.update
 end
 
--- the histograms of a step whose gradients were counted, for the journal
+-- writes the histograms of a step whose gradients were counted into the journal
 local function write_histograms(r)
   local gradients, list = r.histograms.of_step, {}
   r.histograms.of_step = nil
@@ -86,7 +87,7 @@ end
 
 local function finite(x) return x and x == x and math.abs(x) ~= math.huge end
 
--- numbers for charts, in as many digits as f32 has
+-- numbers for charts, with the digits of f32
 local function scalars_of(facts)
   local scalars = {}
   for _, block in ipairs(facts) do
@@ -98,15 +99,15 @@ local function scalars_of(facts)
   return scalars
 end
 
--- what a block has that is too much, against a limit: value and limit, or nil. A norm that is no
--- number is above any limit.
+-- Compares a value of a block with its limit: value and limit if it is above, or nil. A NaN is
+-- above any limit.
 local function above(value, limit)
   if value and (value > limit or value ~= value) then
     return value, limit
   end
 end
 
--- cause -> fun(settings, block, norm before): value and limit where it is one
+-- cause -> fun(settings, block, norm before): value and limit, if there is an alarm
 local causes = {
   norm = function(s, block, before)
     if before == 0 then
@@ -126,7 +127,7 @@ local causes = {
 
 local ORDER <const> = { "norm", "update", "still", "dead", "ema" }
 
--- what is said of the first block with a cause, and of how many others
+-- the text about the first block with a cause; then follows the number of other blocks
 local words = {
   norm = "the norm of %s is %.4g, more than %.4g",
   update = "an update moves %s by %.3g of its norm, more than %.3g",
@@ -146,12 +147,12 @@ local function judge(r, cause, facts)
   end
   if found then
     found.text = words[cause]:format(found.block, found.value, found.limit)
-      .. (count > 1 and ("; so it is with %d more blocks"):format(count - 1) or "")
+      .. (count > 1 and ("; the same for %d more blocks"):format(count - 1) or "")
   end
   return found
 end
 
--- say and journal an alarm when it begins and when it is over
+-- prints and journals an alarm when it begins and when it ends
 local function tell(r, cause, found)
   local was = r.alarms[cause]
   r.alarms[cause] = found and (was or found)
@@ -166,8 +167,8 @@ local function tell(r, cause, found)
   r.progress:say(("step %d: alarm %s"):format(r.step, line.text))
 end
 
---- Measure, journal and judge where it is time; every rank does.
----@param r mr.Run  behind a step, before the next one
+--- Measures, journals and judges, if it is time; every rank calls this.
+---@param r mr.Run  after a step, before the next one
 function weights.look(r)
   local s, o = r.settings.weights, r.settings.optim
   if r.histograms and r.histograms.of_step then

@@ -10,37 +10,38 @@ local state = require "moonreel.trainer.state"
 
 local writer = {}
 
-local NEVER <const> = 0x7fffffff -- saves in a row without a commit, of which none ends the run
+local NEVER <const> = 0x7fffffff -- the run decides how many failed saves it accepts
 
--- a rollback may be meant to go further back than checkpoints are kept
+-- a note if a rollback is meant to go further back than checkpoints are kept
 local function tell_reach(r)
   local s = r.settings
   local kept = ckpt.kept(s.keep_n_latest)
   local every = cadence.interval(s)
   local reach = (kept - 1) * every
   if s.spike.action == "rollback" and reach < s.spike.back_steps then
-    r.notes[#r.notes + 1] = ("spike.back_steps = %d: the %d checkpoints that are kept go back at "
+    r.notes[#r.notes + 1] = ("spike.back_steps = %d: the %d kept checkpoints go back at "
       .. "least %d steps; try: keep_n_latest=%d"):format(s.spike.back_steps, kept, reach,
       -(-s.spike.back_steps // every) + 1)
   end
 end
 
---- A checkpoint writer of the run, one of those that write each checkpoint together.
+--- The checkpoint writer of the run, one of those that write each checkpoint together.
 ---@param r mr.Run
 ---@param writers integer
 ---@return mr.Saver
 function writer.new(r, writers)
   local kept = ckpt.kept(r.settings.keep_n_latest)
   local behind = writers == r.team.size and cadence.buffers(r.settings) > 0
-  -- how often a save may fail is for moonreel.trainer.saves to say
+  -- moonreel.trainer.saves decides how often a save may fail
   return ckpt.saver(r.dir, {lock = r.lock, keep = math.tointeger(kept) or -1,
     intervals_max = NEVER, buffer_bytes = behind and 0 or cadence.WINDOW_BYTES,
     deadline_s = r.settings.ckpt_deadline, rank = r.team.rank, ranks = writers,
     fence = not r.team.leads and r.fence or nil})
 end
 
--- A disk that cannot hold two checkpoints loses the run at its first or second save: the older one
--- goes when the newer one is there. Those of this run that are there already make room.
+-- The older checkpoint is removed only when the newer one is complete. So a disk without space for
+-- two checkpoints would end the run at its first or second save. Checkpoints of this run that exist
+-- already will make room.
 local function check_disk(r)
   local bytes = r.team:sum{state.saved_bytes(r.exec, r.pipe.params, r.share)}[1]
   r.saved_bytes = bytes
@@ -48,14 +49,15 @@ local function check_disk(r)
     local free, there = base.free_bytes(r.dir), #ckpt.steps(r.dir)
     if free and free + there * bytes < 2 * bytes then
       base.raise("MR_E_IO", ("%s: %s are free, and two checkpoints of %s take %s: the newer one is "
-        .. "written before the older one goes; try: outputs=FOLDER on another disk"):format(r.dir,
+        .. "written before the older one is removed; try: outputs=FOLDER on another disk"):format(
+        r.dir,
           progress.bytes(free), progress.bytes(bytes), progress.bytes(2 * bytes)))
     end
     return {}
   end)
 end
 
--- Snapshots that the ranks of a host take have room in its memory.
+-- Checks that the snapshots of all ranks of a host fit its memory.
 local function check_memory(r, buffers)
   local names, need = r.team:texts(os.getenv "MOONREEL_HOST"
     or base.read_file("/proc/sys/kernel/hostname"):match "%S*"), 0
@@ -75,7 +77,7 @@ local function check_memory(r, buffers)
   end)
 end
 
---- Start the checkpoint writer, with its buffers where it will save on the way.
+--- Starts the checkpoint writer, with its buffers if it saves during the run.
 function writer.open(r)
   check_disk(r)
   r.saver = r:keep(writer.new(r, r.team.size))

@@ -147,7 +147,8 @@ describe("a cache of features", function()
     local run, text = train("apart", "cached=true")
     assert.is_true(os.rename(dir.path .. "/elsewhere", dir.path .. "/vae"))
     assert_same(loop, run)
-    assert.matches("the weights that made its latents are not here to be compared", text)
+    assert.matches("its latents cannot be checked, because the weights that made them are not on "
+      .. "this host", text)
   end)
 
   it("is the same however often its maker was killed", function()

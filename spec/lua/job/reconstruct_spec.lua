@@ -98,7 +98,7 @@ describe("job = reconstruct", function()
     refused("MR_E_RECIPE", "model.type = dc_ae is an autoencoder, whose loss has no times; try: "
       .. "job = reconstruct", "job=eval_loss", "batch_size=none")
     -- the other jobs do not read it
-    refused("MR_E_RECIPE", "batch_size = 1: bucket_config has the batch of each", "job=extract")
+    refused("MR_E_RECIPE", "batch_size = 1, but training uses the batches of each", "job=extract")
     fails("MR_E_RECIPE", "model.type = STDiT3 is no autoencoder", job.run,
       settings.bake("tiny/demo", { "job=reconstruct", "data_path=" .. demo_data.path() }),
       { write = function() end })

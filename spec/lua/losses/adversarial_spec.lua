@@ -361,7 +361,8 @@ describe("a run of an autoencoder with a discriminator", function()
   end)
 
   it("has no matrices for Muon", function()
-    fails("MR_E_RECIPE", "optim.type = muon with a discriminator", train, "train_dc_ae_disc",
+    fails("MR_E_RECIPE", "optim.type = muon cannot be used with a discriminator", train,
+      "train_dc_ae_disc",
       "hunyuan_vae", "muon", "optim.type=muon", "optim.muon.parameters=['to_q.weight']",
       "optim.muon.block=8")
   end)

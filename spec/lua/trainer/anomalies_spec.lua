@@ -66,8 +66,8 @@ describe("a run with spikes", function()
 
   it("tells of them, with the samples, and goes on as it is", function()
     local said = trained(1, { draws = LARGE }, "log", 32, NO_LOSSES)
-    assert.matches("step 29 is a spike: gradient norm [%d.]+: for 3 steps on end above 5 times its "
-      .. "median, [%d.]+\n", said)
+    assert.matches("step 29 is a spike: gradient norm [%d.]+: for 3 steps in a row above 5 times "
+      .. "its median, [%d.]+\n", said)
     local report = lines("log", "spike")
     assert.equal(1, #report)
     assert.same({ "log", "norm", 29, 3 }, { report[1].action, report[1].cause, report[1].step,
@@ -120,7 +120,7 @@ describe("a run with spikes", function()
 
   it("goes back and leaves out the batches from there on, which count as taken", function()
     local said = trained(1, { draws = LARGE }, "back", 34, table.unpack(BACK))
-    assert.matches("the 3 checkpoints that are kept go back at least 10 steps",
+    assert.matches("the 3 kept checkpoints go back at least 10 steps",
       trained(1, { draws = {} }, "reach", 1, "spike.action=rollback", "ckpt_every=5"))
     assert.matches("step 29: gradient norm .- back to step 20, without the batches of 9 steps from "
       .. "there on, 36 samples\n", said)
@@ -165,8 +165,8 @@ describe("a run with spikes", function()
     end
     local said = trained(1, { draws = draws }, "vain", 34, table.unpack(BACK))
     assert.equal(1, #lines("vain", "rollback"))
-    assert.matches("no checkpoint to go back to: none is old enough, or the run has gone back "
-      .. "to it",
+    assert.matches("there is no checkpoint to go back to: all are too new, or the run has gone "
+      .. "back to it",
       said)
   end)
 
@@ -196,7 +196,7 @@ describe("a run with spikes", function()
     function()
     for _, case in ipairs {
       { 3, "spike.action=rollback", "spike%.action = \"rollback\" with ckpt_every = 0: there is "
-        .. "nothing to go back to; try: ckpt_every = 50" },
+        .. "no checkpoint to go back to; try: ckpt_every = 50" },
       { 2, "spike.action=stop", "expected one of \"log\", \"skip\", \"rollback\"" },
       { 2, "spike.norm_steps=0", "spike%.norm_steps" },
     } do

@@ -43,8 +43,8 @@ describe("moonreel train", function()
     local text, code = train("much", "threads=1 num_workers=1", "ulimit -v 2500000;")
     assert.equal(5, code, text)
     local takes, free, batch = text:match("much%.lua:3: bucket_config%.32px%.6: a batch of 2000 at "
-      .. "32x32 takes ([%d.]+) GiB in addition to parameters and their state, ([%d.]+) MiB are "
-      .. "free for it; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
+      .. "32x32 needs ([%d.]+) GiB in addition to parameters and their state, and ([%d.]+) MiB are "
+      .. "free; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
     assert.is_truthy(batch, text)
     assert.is_true(tonumber(takes) > 5 and tonumber(free) < 2500)
     -- nearly in proportion
@@ -58,8 +58,8 @@ describe("moonreel train", function()
       .. 'bucket_config = recipe.replace { ["32px"] = { [6] = { 1.0, 2 } } } }')
     local text, code = train("batch")
     assert.equal(3, code, text)
-    assert.matches("batch%.lua:2: batch_size = 4: bucket_config has the batch of each bucket, 2 in "
-      .. "bucket_config%.32px%.6; try: no batch_size", text)
+    assert.matches("batch%.lua:2: batch_size = 4, but training uses the batches of each bucket, "
+      .. "2 in bucket_config%.32px%.6; try: leave batch_size out", text)
   end)
 
   it("takes features that were made before from a cache alone", function()
@@ -67,14 +67,14 @@ describe("moonreel train", function()
       .. '  dataset = { type = "BatchFeatureDataset" },\n  load_video_features = true }')
     local text, code = train("made")
     assert.equal(3, code, text)
-    assert.matches("made%.lua:2: dataset%.type = BatchFeatureDataset: features are those of a "
-      .. "cache, and load_text_features = false; try: cached = true", text)
+    assert.matches("made%.lua:2: dataset%.type = BatchFeatureDataset trains on features from a "
+      .. "cache, but load_text_features = false; try: cached = true", text)
     text, code = train("made", "vae.type=none")
     assert.equal(3, code, text)
     text, code = train("made", "load_text_features=true vae.type=none")
     assert.equal(3, code, text)
-    assert.matches("vae%.type=none: training needs vae%.type and text_encoder%.type, also with "
-      .. "features from a cache, which is made by them", text)
+    assert.matches("vae%.type=none: training needs vae%.type and text_encoder%.type, also for "
+      .. "features from a cache, which these encoders make", text)
     text, code = train("made", "model.drop_path=0.5 cached=true")
     assert.equal(3, code, text)
     assert.matches("drop_path = 0%.5: no recipe known trains with stochastic depth", text)

@@ -262,13 +262,13 @@ describe("a recipe's conditions", function()
       { "i2v%.lua:11: condition_config: model%.type = flux takes no visual condition with "
         .. "model%.cond_embed = false; try: condition_config = recipe%.none",
         "model.cond_embed=false" },
-      { "model%.cond_embed is true and condition_config is none: nothing says which frames are "
+      { "model%.cond_embed is true and condition_config is not set, so no frame would be "
         .. "given; try: condition_config = { t2v = 1 }", "condition_config=none" },
-      { "condition_config: no type has a weight above 0", "condition_config.t2v=0",
+      { "condition_config: all weights are 0", "condition_config.t2v=0",
         "condition_config.i2v_head=0" },
-      { "condition_config%.v2v_head=2: condition_config%.v2v_head gives 33 frames, the longest "
+      { "condition_config%.v2v_head=2: condition_config%.v2v_head needs 33 frames, but the longest "
         .. "clips of bucket_config have 6; try: longer clips", "condition_config.v2v_head=2" },
-      { "i2v%.lua:4: bucket_config%.32px%.6: clips of 6 frames are too short for all of "
+      { "i2v%.lua:4: bucket_config%.32px%.6: clips of 6 frames are too short for all kinds in "
         .. "condition_config; try: condition_config%.t2v = 1", "condition_config.t2v=0",
         "condition_config.i2v_head=0", "condition_config.v2v_head=2" },
     } do

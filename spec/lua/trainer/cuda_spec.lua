@@ -168,8 +168,8 @@ end
     local text, code = train("memory=40000000",
       "device=cuda name=full bucket_config.32px.1='{ 1.0, 500 }'")
     assert.equal(5, code, text)
-    assert.matches("bucket_config.*a batch of 500 at 32x32 takes [%d.]+ %a+ in addition to "
-      .. "parameters and their state, [%d.]+ MiB are free for it; the largest that fits is %d+",
+    assert.matches("bucket_config.*a batch of 500 at 32x32 needs [%d.]+ %a+ in addition to "
+      .. "parameters and their state, and [%d.]+ MiB are free; the largest that fits is %d+",
       text)
     assert.is_nil(run_dir("full"))
   end)
@@ -177,8 +177,8 @@ end
   it("says what parameters and their state take where these alone do not fit", function()
     local text, code = train("memory=2000000", "device=cuda name=full")
     assert.equal(5, code, text)
-    assert.matches("device=cuda: parameters and their state take [%d.]+ MiB, [%d.]+ MiB are free "
-      .. "for them[^\n]*\n  try: ", text)
+    assert.matches("device=cuda: parameters and their state need [%d.]+ MiB, and [%d.]+ MiB are "
+      .. "free for them[^\n]*\n  try: ", text)
     assert.is_nil(run_dir("full"))
   end)
 

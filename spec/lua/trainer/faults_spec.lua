@@ -126,7 +126,7 @@ describe("a run in trouble", function()
     end
     assert.matches("the journal cannot be written: No space left on device; its lines wait",
       result.output)
-    assert.matches("the journal is written again, no line is missing", result.output)
+    assert.matches("the journal is written again; no line is missing", result.output)
     local dir = kept .. "/001-full"
     for i, entry in ipairs(entries(dir, "step")) do
       assert.equal(i, entry.step)

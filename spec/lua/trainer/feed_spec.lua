@@ -141,7 +141,7 @@ describe("trainer.feed", function()
     check({mask_ratios = {}}, {})
     fails("MR_E_RECIPE", "mask_ratios: model.type = M takes no frame masks; try: condition_config",
       check, {mask_ratios = {}}, {model = takes})
-    fails("MR_E_RECIPE", "dropout_ratio: model.type = M has a null caption of its own", check,
+    fails("MR_E_RECIPE", "dropout_ratio: model.type = M has its own null caption", check,
       {dropout_ratio = {t5 = 0.1}}, {})
     fails("MR_E_RECIPE", "dropout_ratio.clip: there is no second text encoder; try: clip.type",
       check, {dropout_ratio = {clip = 0.1}}, {null_encoded = true})

@@ -109,7 +109,7 @@ describe("what a host has written", function()
     assert.equal(4, #report)
     assert.same({ kind = "node", host = "a", step = 5, wall = 7, scalars = { ["node/a/load"] = 1 },
       faults = { "x" } }, report[1])
-    assert.same({ "host a: x", "host a: nothing is wrong any more" }, said)
+    assert.same({ "host a: x", "host a: all faults are gone" }, said)
   end)
 
   it("is left where it is of another launch, torn or no file of a host", function()

@@ -70,7 +70,7 @@ describe("trainer.launch", function()
     cut(shard(of, 6))
     local output, errors = train(RECIPE, "cut", ("load=%s steps=5"):format(of))
     assert.matches("step 6 passed over and set aside", output)
-    assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, which counts again below",
+    assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, which apply again",
       errors)
     assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
   end)
@@ -80,8 +80,8 @@ describe("trainer.launch", function()
       local of = two_launches "flip"
       flip(shard(of, 6))
       local output = train(RECIPE, "flip", "load=latest steps=5")
-      assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, by %S+000004: this counts, "
-        .. "not seed=7 data_path=%S+ lr=1e%-4\n", output)
+      assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, according to %S+000004; this "
+        .. "applies instead of seed=7 data_path=%S+ lr=1e%-4\n", output)
       assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
       -- what is given now goes over either
       flip(shard(of, 5))
@@ -105,7 +105,7 @@ describe("trainer.launch", function()
     local of = two_launches("ranks", "-n 2")
     flip(shard(of, 6, 1))
     local output = train(RECIPE, "ranks", ("load=%s steps=5"):format(of))
-    assert.matches("this counts, not", output)
+    assert.matches("this applies instead of", output)
     assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
   end)
 

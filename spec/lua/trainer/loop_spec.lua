@@ -617,7 +617,7 @@ describe("trainer.loop", function()
 
   it("refuses to leave a position behind where nothing is loaded", function()
     for words, text in pairs{["start_from_scratch=true"] = "start_from_scratch = true needs "
-        .. "load, and load is not set: a new run begins with step 0 and its data in any case; try: "
+        .. "load, which is not set: a new run begins with step 0 and its data in any case; try: "
         .. "--load RUN, or leave it out", ["start_step=0"] = "start_step = 0 needs load",
         ["start_epoch=3"] = "start_epoch = 3 needs load"} do
       local ok, problem = train(bake("steps=1", "name=nothing", words))

@@ -23,7 +23,7 @@ describe("the truth", function()
     assert.is_nil(rows[3].measured_s or rows[3].off)
     assert.same({ "bucket second took 1200.0 ms a step, 1000.0 ms were predicted: +20 %" },
       t:lines())
-    assert.same({ "what steps took is not held against the prediction: busy" }, t:lines "busy")
+    assert.same({ "times of steps are not compared with the prediction: busy" }, t:lines "busy")
     -- steps that differ more than that among each other say nothing either
     local noisy = truth.new()
     noisy:expect("a", "first", 1)

@@ -268,7 +268,7 @@ describe("a planted fault", function()
     for i, result in ipairs(results_of(1, plans)) do
       local dir = demo_data.run_dir(out, "first-" .. plans[i].region)
       assert.equal(7, result.exit, result.problem)
-      assert.matches("1 values are not finite, in .*; nothing of it is saved\n  try: ",
+      assert.matches("1 values are not finite, in .*; this step is not saved\n  try: ",
         result.problem)
       assert.same({}, ckpt.steps(dir))
       assert.equal(1, #entries(dir, 0).nonfinite)
@@ -300,7 +300,7 @@ describe("a planted fault", function()
       assert.equal(6, result.exit, result.problem)
       local report = entries(plans[i].dir, KNOWN + 1).replicas[1]
       assert.equal(KNOWN + 2, report.step)
-      assert.matches("rank 1 holds other bits of", report.text)
+      assert.matches("rank 1 has other bits of", report.text)
     end
   end)
 

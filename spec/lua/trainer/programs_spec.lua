@@ -61,7 +61,7 @@ describe("trainer.programs", function()
     cache:get(shape(3)) -- 2 goes, not 1
     assert.is_true(rawequal(one, cache:get(shape(1))))
     assert.same({"1x16x16 b1 l4", "1x16x16 b3 l4"}, {cache:list()[1].key, cache:list()[2].key})
-    assert.matches("^program of 1x16x16 b2 l4 closed: programs take more than %d+ MiB ", said[1])
+    assert.matches("^program of 1x16x16 b2 l4 closed: programs need more than %d+ MiB ", said[1])
     cache:get(shape(2)) -- 3 goes
     cache:get(shape(3)) -- 1 goes
     local runs, problem = pcall(one.prog.run, one.prog)

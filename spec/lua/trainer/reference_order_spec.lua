@@ -37,11 +37,12 @@ describe("a run in the order of a reference", function()
     assert.is_true((train("thinned", 2, "compat=opensora-2.0", text, "dataset.fps_max=4",
       "bucket_config=recipe.replace{32px: {3: (1.0, 8)}}")))
     for _, case in ipairs {
-      { "dataset%.fps_max=4: dataset%.fps_max = 4: clips are thinned in the order of "
-        .. "opensora%-2%.0 alone; try: compat = \"opensora%-2%.0\"", "dataset.fps_max=4" },
-      { "dataset%.transform_name = rand_size_crop: a sample has the size of its bucket",
+      { "dataset%.fps_max=4: dataset%.fps_max = 4: frames are skipped only in the order of "
+        .. "opensora%-2%.0; try: compat = \"opensora%-2%.0\"", "dataset.fps_max=4" },
+      { "dataset%.transform_name = rand_size_crop is not supported, because a sample has the "
+        .. "size of its bucket",
         "dataset.transform_name=rand_size_crop" },
-      { "dataset%.transform_name = center cuts squares, the bucket 32px has clips of 44 x 22",
+      { "dataset%.transform_name = center cuts squares, but the bucket 32px has clips of 44 x 22",
         "dataset.transform_name=center",
         "resolutions={32px: {pixels: 1024, aspects: ((2.0, 44, 22),)}}" },
     } do

@@ -35,8 +35,8 @@ describe("what renderings take", function()
     assert.near(0.17, facts.share, 1e-3)
     assert.equal("renderings: 3, 5.00 s each, 17.0 % of the time; 4.00 s were predicted: +25 %",
       one:line())
-    assert.equal("renderings: 3, 5.00 s each, 17.0 % of the time; not held against the prediction: "
-      .. "it was busy", one:line "it was busy")
+    assert.equal("renderings: 3, 5.00 s each, 17.0 % of the time; not compared with the "
+      .. "prediction: it was busy", one:line "it was busy")
     assert.equal("renderings: 1, 4.30 s each, 4.3 % of the time", cost(0, 100, 4, 4.3):line())
     assert.equal("renderings: 1, 4.00 s each, 4.0 % of the time", cost(0, 100, nil, 4):line())
     assert.is_nil(cost(0, 100, 4):line())

@@ -54,8 +54,9 @@ describe("replicas", function()
     -- in the chunk that it owns: two others are believed
     local exit, report = train(3, 1, "w", 50000, "plugin_config.zero_stage=0")
     assert.equal(6, exit, report)
-    assert.matches("step 2: rank 1 holds other bits of 'w' in bucket 1 than the others: [%w_. ]+\n"
-      .. "  they were last equal after update 1; try: load a checkpoint from before", report)
+    assert.matches("step 2: rank 1 has other bits of 'w' in bucket 1 than the others: [%w_. ]+\n"
+      .. "  they were last equal after update 1; try: load a checkpoint from that time or earlier",
+      report)
     local found = demo_data.run_dir(dir.path, "run")
     assert.same({ 1 }, require("moonreel.ckpt").steps(found))
     local seen, last
@@ -65,16 +66,17 @@ describe("replicas", function()
     assert.same({ 2, 1 }, { seen.step, seen.compared })
     -- the run ended for it
     assert.equal("error", last.kind)
-    assert.matches("rank 1 holds other bits of 'w'", last.text)
+    assert.matches("rank 1 has other bits of 'w'", last.text)
   end)
 
   it("believe the owner of two, look at all that is held twice, and pass what is equal", function()
     local exit, report = train(2, 1, "adam_m", 100, "plugin_config.zero_stage=0")
     assert.equal(6, exit, report)
-    assert.matches("rank 1 holds other bits of 'adam_m'", report)
+    assert.matches("rank 1 has other bits of 'adam_m'", report)
     exit, report = train(2, 0, "frozen", 3, "plugin_config.zero_stage=3")
     assert.equal(6, exit, report)
-    assert.matches("rank 1 holds other bits of 'frozen' than rank 0, one of which is right", report)
+    assert.matches("rank 1 has other bits of 'frozen' than rank 0, and one of the two is right",
+      report)
     -- of its own part there is no other
     exit, report = train(2, 0, "w.1", 3, "plugin_config.zero_stage=3")
     assert.equal(0, exit, report)

@@ -42,14 +42,14 @@ describe("a restart", function()
 
   for change, line in pairs {
     ["num_workers=1"] = false, ["prefetch=5"] = false, ["log_every=3"] = false,
-    ["steps=4"] = "steps: 2 when the checkpoint was made, 4 now by steps=4: the run goes "
-      .. "on with it",
+    ["steps=4"] = "steps: 2 when the checkpoint was made, 4 now by steps=4: the run continues "
+      .. "with it",
     ["optim.lr=2e-3"] = "optim.lr: 0.001 when the checkpoint was made, 0.002 now by optim.lr=2e-3: "
-      .. "the run goes on with it, and differs from here on",
+      .. "the run continues with it, and differs from here on",
     ["accumulate=2"] = "accumulate: 1 when the checkpoint was made, 2 now by accumulate=2: "
-      .. "the run goes on with it, and differs from here on",
+      .. "the run continues with it, and differs from here on",
     ["bucket_config.32px.6.2=4"] = "bucket_config.32px.6: { 1.0, 8 } when the checkpoint was made, "
-      .. "{ 1.0, 4 } now by bucket_config.32px.6.2=4: the run goes on with it, and differs "
+      .. "{ 1.0, 4 } now by bucket_config.32px.6.2=4: the run continues with it, and differs "
       .. "from here on",
   } do
     it("goes on with " .. change .. (line and ", and says so" or ""), function()
@@ -64,7 +64,7 @@ describe("a restart", function()
 
   for change, wants in pairs {
     ["seed=8"] = { "MR_E_RECIPE", "seed: 7 when the checkpoint was made, 8 now by seed=8: the "
-      .. "position in the data counts by it\n  try: data_change=next or %-%-start%-from%-scratch" },
+      .. "position in the data depends on it\n  try: data_change=next or %-%-start%-from%-s" },
     ["model.mlp_ratio=2"] = { "MR_E_RECIPE", "model.mlp_ratio: 4.0 .* 2.0 now by "
       .. "model.mlp_ratio=2: refused\n  try: %-%-ckpt%-path" },
   } do

@@ -35,7 +35,7 @@ describe("a gradient norm", function()
     assert.is_nil(add_norms(s, 5.1, 5.1))
     local found = s:add(5.1, {})
     assert.same({ "norm", 5.1, 5, 3 }, { found.cause, found.value, found.limit, found.steps })
-    assert.equal("gradient norm 5.1: for 3 steps on end above 5 times its median, 5",
+    assert.equal("gradient norm 5.1: for 3 steps in a row above 5 times its median, 5",
       spikes.text(found))
     assert.equal(4, s:add(6, {}).steps)
   end)

@@ -207,11 +207,12 @@ describe("trainer.stages", function()
     function()
     train("at", "stages.a.steps=2", "stages.b.steps=2", "stages.c.steps=4")
     local at = run_dir("at")
-    assert.matches("ckpt_path = recipe.previous: there is no checkpoint of a stage before this one",
+    assert.matches("ckpt_path = recipe.previous: no stage before this one has left a checkpoint",
       fails(2, "--stage b"))
-    assert.matches("%-%-stage b: .-at has gone on to 'c'; try: ",
+    assert.matches("%-%-stage b: .-at has already begun 'c'; try: ",
       fails(2, "--stage b --load " .. at))
-    assert.matches("%-%-stage x: no such stage; there are a, b, c", fails(2, "--stage x"))
+    assert.matches("%-%-stage x: there is no such stage; expected one of a, b, c", fails(2,
+      "--stage x"))
     assert.matches("%-%-stage b: the recipe has no stages", fails(2, "--stage b", "tiny/demo"))
     -- b without the end of a
     local result = launch("early", { at = "a: after step 5", signal = "TERM" })
@@ -288,7 +289,7 @@ describe("trainer.stages", function()
     assert.matches("done: step 4", train("plain", "--load", at .. "/stages/c", "stages.c.steps=4"))
     demo_data.moonreel("train", "tiny/demo", "steps=1", "name=flat", "model.depth=1",
       "data_path=" .. demo_data.path(), "outputs=" .. out)
-    assert.matches("is no run with stages; try: stages.NAME.load=",
+    assert.matches("is not a run with stages; try: stages.NAME.load=",
       fails(2, "--load " .. run_dir("flat")))
     local fewer = dir:write("fewer.lua", (RECIPE:gsub('    { name = "c"[^\n]*\n', "")))
     assert.matches("/stages/c: the recipe has no stage 'c' any more",

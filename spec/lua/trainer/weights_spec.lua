@@ -157,7 +157,7 @@ describe("alarms of a run", function()
     assert.equal("update", alarm.cause)
     assert.equal(102, alarm.step)
     assert.matches("  step 102: alarm an update moves [%w._]+ by %S+ of its norm, more than "
-      .. "1e%-09; so it is with %d+ more blocks\n", said)
+      .. "1e%-09; the same for %d+ more blocks\n", said)
     local dir = demo_data.run_dir(out, "moved")
     assert.matches("step 102: alarm: an update moves", demo_data.moonreel("log", dir))
     local _, times = demo_data.moonreel("log", dir):gsub("alarm", "")
@@ -213,7 +213,7 @@ describe("an alarm of weights", function()
     assert.is_true(alarms[2].over)
     assert.same({ "step 201: alarm an update moves a by 0.2 of its norm, more than 0.1; so it is "
       .. "with 1 more blocks", "step 203: alarm over: an update moves a by 0.2 of its norm, more "
-      .. "than 0.1; so it is with 1 more blocks" }, said)
+      .. "than 0.1; the same for 1 more blocks" }, said)
   end)
 
   it("comes of a norm that grows, that is no number, and of each other limit", function()

@@ -172,7 +172,7 @@ describe("a run by many ranks", function()
   end)
 
   it("says when a step takes more than an epoch has", function()
-    assert.matches("a step is made of 3 micro%-batches, an epoch of 1: a step trains samples "
+    assert.matches("a step has 3 micro%-batches, but an epoch has only 1, so a step trains samples "
       .. "several times; try: fewer ranks", train(3, "several", "steps=1",
       'bucket_config={["32px"]={[1]={1.0,200},[6]={0.0,1}}}'))
   end)
@@ -192,7 +192,7 @@ describe("a run by many ranks", function()
   it("resumes by other ranks in step, and says who has nothing to do", function()
     local want = run_alone()
     local report = train(4, "then4", "load=" .. demo_data.run_dir(out, "by2") .. "@2")
-    assert.matches("1 of 4 ranks have nothing to do: a step is made of 3 micro%-batches "
+    assert.matches("1 of 4 ranks have nothing to do: a step has 3 micro%-batches "
       .. "%(made for 3 ranks, accumulate = 1%); try: virtual_ranks=4", report)
     local got = lines("then4", "step")
     assert.equal(2, #got)
@@ -206,7 +206,7 @@ describe("a run by many ranks", function()
   it("keeps the steps of the ranks that began, where their make-up is unknown", function()
     train(2, "two", "virtual_ranks=1", "steps=2")
     local report = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest", "plugin=zero2")
-    assert.matches("1 of 3 ranks have nothing to do: a step is made of 2 micro%-batches", report)
+    assert.matches("1 of 3 ranks have nothing to do: a step has 2 micro%-batches", report)
     assert.equal(2, lines("two", "step")[3].batches)
   end)
 
