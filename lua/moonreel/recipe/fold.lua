@@ -349,7 +349,7 @@ function Fold:map_keys(keys, count, upto)
   return present and environment.sorted_keys(present), removed
 end
 
--- The chain of an open map that is none or empty.
+-- The chain of an open map without entries: recipe.none, or empty.
 function Fold:map_chain(keys)
   local chain = { { value = marker.none, source = "default" } }
   for index = 1, #self.layers do

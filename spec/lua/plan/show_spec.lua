@@ -325,8 +325,9 @@ describe("a run", function()
     journal:sync()
     exit, text = run(dir.path)
     assert.equal(0, exit)
-    assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%- +15 ms [^\n]*\ntimes of steps "
-      .. "are not compared with the prediction: 9.0 processes wanted the host's 2 processors\n", text)
+    assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%- +15 ms [^\n]*\ntimes of "
+      .. "steps are not compared with the prediction: 9.0 processes wanted the host's 2 "
+      .. "processors\n", text)
     dir:remove()
   end)
 end)

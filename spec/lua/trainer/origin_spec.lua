@@ -73,7 +73,8 @@ describe("a run that begins elsewhere in its data", function()
       "epochs=2")
     refused("step 5 of epoch 1 is step 8 of the run, which has 8; try: a larger steps or epochs",
       "start_epoch=1", "start_step=5")
-    refused("start_step = 1 contradicts start_from_scratch", "start_step=1", "start_from_scratch=true")
+    refused("start_step = 1 contradicts start_from_scratch", "start_step=1",
+      "start_from_scratch=true")
     assert.is_nil(demo_data.run_dir(out, "refused"))
     fails("MR_E_USAGE", "several sources, .*; try: start_epoch", place.epoch,
       "moonreel blend 1\nsource a\nmoonreel order 1\nepoch 1\n")
