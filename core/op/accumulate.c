@@ -1,4 +1,5 @@
-/* accumulate: acc += x, acc in f32. The gradient of a parameter that no row accumulated itself.
+/* accumulate: acc += x, acc in f32. It adds a gradient to that of a parameter if the op that
+ * computes it cannot add.
  * Licence: Apache-2.0 */
 #include "op/row.h"
 
@@ -49,7 +50,7 @@ static mr_status naive(const mr_call *call)
 
 MR_OP(accumulate) = {
     .name = "accumulate",
-    .doc = "acc + x, in the place of acc (f32).",
+    .doc = "acc + x, stored in acc (f32).",
     .in = {{"acc", "[...] f32", MR_CONTIG, 0}, {"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"acc", "like acc", 1, true, MR_CONTIG}},
     .infer = infer,

@@ -1,5 +1,5 @@
-/* adamw: clip, AdamW, average of weights, write-back to the compute dtype and zeroing of the
- * gradient, in one pass over ranges of the flat buffers.
+/* adamw: one pass over the parameter regions clips the gradient, applies AdamW, updates the average
+ * of the weights, writes the weights in the compute dtype and zeroes the gradient.
  *
  *   master, grad, m, v [n] f32    ema [n] f32 and w [n] bf16 may be absent
  *   sumsq [1] f64, of all gradients
@@ -16,12 +16,11 @@
  *   w       = round(master)
  *   grad    = 0, but for `keep`
  *
- * A norm that is not finite or above the most, or grad_scale 0, leaves everything but grad, which
- * becomes 0. `keep` is for gradients that begin at zero by themselves. `since` is the number of
- * steps that were made before the second moments began at zero.
- * Betas are rounded to f32 first and powers are taken in double; the rest is f32, as in the
- * reference's kernel. With ema and w, 20 bytes are read and 22 written per element; `keep` writes
- * 18. */
+ * If the norm is not finite or above the limit, or grad_scale is 0, only grad changes: it becomes
+ * 0. With `keep`, grad does not change: something else zeroes it. `since` is the number of steps
+ * before the second moments started at zero. Betas are rounded to f32, and their powers are
+ * computed in double; all else is f32, as in the reference's kernel. With ema and w, an element
+ * reads 20 bytes and writes 22, with `keep` 18. */
 #include "cpu/rows.h"
 #include "op/update.h"
 
@@ -43,7 +42,7 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = (mr_cost){14 * n, n * update_bytes(c, BUFFERS, ((const attr *)c->attr)->keep)};
 }
 
-// What all elements share. False where nothing but the gradient changes.
+// Compute the constants of a step. False if only the gradient changes.
 typedef struct terms {
     double scale, b1, b2, c1, c2, eps, lr, wd, d;
 } terms;
@@ -90,8 +89,8 @@ typedef struct job {
     bool go;
 } job;
 
-// Elements begin .. end. `ema` and `w`, whether these are given, and `keep` are constants of each
-// variant.
+// Update elements begin .. end. `ema` and `w` (whether they are given) and `keep` are compile-time
+// constants.
 VF_INLINE void update(const job *j, int64_t begin, int64_t end, bool ema, bool w, bool keep)
 {
     const mr_call *c = j->call;
@@ -168,7 +167,7 @@ MR_OP(adamw) = {
     .out = {UPDATE_OUT_FIRST, {"v", "[n] f32", 4, true, MR_CONTIG}, UPDATE_OUT_LAST(BUFFERS)},
     .attr = {UPDATE_ATTRS,
              {"since", MR_ATTR_I64, offsetof(attr, since), .max = 1e15,
-              .doc = "steps before the second moment's first"}},
+              .doc = "steps before the first one of the second moment"}},
     .infer = infer,
     .cost = cost,
     .naive = naive,
@@ -180,7 +179,7 @@ MR_OP(adamw) = {
                       "f32 w=[9001] bf16 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1",
                       "master=[64] f32 grad=[64] f32 m=[64] f32 v=[64] f32 0..1 ema=[64] f32 "
                       "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0.9..1.2 decay=0.5 lr_factor=0.1",
-                      // above the most norm
+                      // above the norm limit
                       "master=[65] f32 grad=[65] f32 m=[65] f32 v=[65] f32 0..1 "
                       "hyper=[12] f64 0.2..0.9 sumsq=[1] f64 800..900",
                       "master=[33] f32 grad=[33] f32 m=[33] f32 v=[33] f32 0..1 w=[33] bf16 "

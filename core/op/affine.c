@@ -1,4 +1,4 @@
-/* affine: y = scale x + shift with two constants. Licence: Apache-2.0 */
+/* affine: y = scale x + shift, scale and shift constant. Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct affine {

@@ -3,30 +3,30 @@
  *
  *   q [B, G, N, h, d]    k [B, G, M, h, d]    v [B, G, M, h, e]    any strides
  *   o [B, G, N, h, e]    in the order of q's strides
- *   len [B] i32             keys at or past len[b] do not exist; a query that sees none has o = 0,
+ *   len [B] i32             keys at or past len[b] do not exist; a query without keys has o = 0,
  *                           lse = -inf and zero gradients
  *   bias [h, N, M]          added to the scores, equal for all samples and groups; -inf hides a key
  *   lse [B, G, h, N] f32    the log of the sum of exp(scale q k + bias) of a row
  *   scale                   0 means d^-0.5
- *   frame                   tokens of a frame: a query sees the keys of its own and of earlier
- *                           frames, 1 is plainly causal, 0 sees all
- *   text                    len counts among the first `text` keys and all after them exist: text
- *                           before an image in one sequence. 0: len counts among all
- *   before                  keys of the sequence that come before the first one here: len and text
+ *   frame                   tokens per frame: a query sees the keys of its own and of earlier
+ *                           frames. 1: causal; 0: a query sees all keys
+ *   text                    for text before an image in one sequence: len counts the first `text`
+ *                           keys only, and all keys after them exist. 0: len counts all keys
+ *   before                  number of keys of the sequence before the first one here; len and text
  *                           count them too
  *
  * Backward, with D = rowsum(do o) - dlse:
  *   p  = exp(scale q k^T + bias - lse)
  *   ds = p (do v^T - D)
  *   dv = p^T do    dq = scale ds k    dk = scale ds^T q    dbias = ds summed over samples, groups
- * Where a query sees one key, its weight is 1 whatever the scores: D is do v - dlse there, so that
- * what reaches the scores is exactly what dlse gives them. With `part` o and lse are of more keys
- * than those given here, of which each such part gives its own gradients and adds to dq.
+ * If a query sees one key, its weight is 1 whatever its score. D is do v - dlse then, so that the
+ * score gets exactly the gradient that comes through dlse. With `part`, o and lse belong to more
+ * keys than those of this call: the call computes the gradients of its keys and their share of dq.
  *
- * attention_naive.c computes this in f64. There are three forms for kernels, between which
- * attention_tasks.c chooses: attention_lanes.c for short sequences, attention_amx.c for bf16 where
- * the processor has AMX, attention_dots.c where it has AVX-512 BF16 alone and is quick at it,
- * attention_tile.c for all else. Nothing of size N x M is kept.
+ * attention_naive.c computes this in f64. attention_tasks.c chooses the form of the kernel:
+ * attention_lanes.c for short sequences, attention_amx.c for bf16 on a processor with AMX,
+ * attention_dots.c on one that has fast AVX-512 BF16 but no AMX, attention_tile.c otherwise. No
+ * form stores an N x M matrix.
  * Ref: Dao et al. 2022, arXiv:2205.14135. */
 #include "op/attention_job.h"
 
@@ -34,7 +34,7 @@ static mr_status check_bias(const mr_desc *q, const mr_desc *k, const mr_desc *b
 {
     if (bias && (bias->rank != 3 || bias->dim[0] != q->dim[3] || bias->dim[1] != q->dim[2] ||
                  bias->dim[2] != k->dim[2]))
-        return mr_fail(MR_E_SHAPE, "bias must be [h, N, M] of q's h and N and k's M");
+        return mr_fail(MR_E_SHAPE, "expected bias [h, N, M] with h and N of q and M of k");
     return MR_OK;
 }
 
@@ -44,31 +44,36 @@ static mr_status check(const mr_infer *c, const mr_desc *bias)
     const attention_attr *a = c->attr;
     if (q->rank != 5 || k->rank != 5 || v->rank != 5 || q->dim[4] < 1)
         return mr_fail(MR_E_SHAPE,
-                       "q must be [B, G, N, h, d], k [B, G, M, h, d] and v [B, G, M, h, e]");
+                       "expected q [B, G, N, h, d], k [B, G, M, h, d] and v [B, G, M, h, e]");
     for (int i = 0; i < 5; i++) {
         if (i != 2 && q->dim[i] != k->dim[i])
-            return mr_fail(MR_E_SHAPE,
-                           "q [B, G, N, h, d] and k [B, G, M, h, d] differ in more than N and M");
+            return mr_fail(
+                MR_E_SHAPE,
+                "expected q [B, G, N, h, d] and k [B, G, M, h, d] with equal B, G, h and d");
         if (i != 4 && k->dim[i] != v->dim[i])
-            return mr_fail(MR_E_SHAPE,
-                           "k [B, G, M, h, d] and v [B, G, M, h, e] differ in more than d and e");
+            return mr_fail(
+                MR_E_SHAPE,
+                "expected k [B, G, M, h, d] and v [B, G, M, h, e] with equal B, G, M and h");
     }
     if (v->dim[4] < 1 || q->dtype != k->dtype || k->dtype != v->dtype)
-        return mr_fail(MR_E_SHAPE, "q, k and v must share one dtype, and v must not be empty");
+        return mr_fail(
+            MR_E_SHAPE,
+            "expected one dtype for q, k and v, and v with at least one element per head");
     if (len && (len->rank != 1 || len->dim[0] != q->dim[0]))
-        return mr_fail(MR_E_SHAPE, "len must be [B] of q's B");
+        return mr_fail(MR_E_SHAPE, "expected len [B] with B of q");
     if (a->text > a->before + k->dim[2])
-        return mr_fail(MR_E_SHAPE, "text is %lld, but k has only %lld keys", (long long)a->text,
-                       (long long)(a->before + k->dim[2]));
+        return mr_fail(MR_E_SHAPE, "text is %lld, but k has %lld keys; expected text no larger",
+                       (long long)a->text, (long long)(a->before + k->dim[2]));
     if (a->text && a->frame)
-        return mr_fail(MR_E_SHAPE, "text and frame do not go together: text has no frames");
+        return mr_fail(MR_E_SHAPE,
+                       "text and frame are both set; expected one of them: text has no frames");
     if (a->before && a->frame)
-        return mr_fail(MR_E_SHAPE, "before and frame do not go together: frames count from k's "
-                                   "first key");
+        return mr_fail(MR_E_SHAPE, "before and frame are both set; expected one of them: frames "
+                                   "start at the first key of k");
     return check_bias(q, k, bias);
 }
 
-// o and its gradient: like q, as wide as v
+// the shape of o and its gradient: that of q, with the width of v
 static mr_desc out_desc(const mr_desc *q, const mr_desc *v)
 {
     mr_desc o = *q;
@@ -146,7 +151,7 @@ static mr_status grad_infer(mr_infer *c)
     if (c->in[7])
         MR_TRY(mr_row_same(lse, "lse", c->in[7], "dlse"));
     if (acc && !c->in[8])
-        return mr_fail(MR_E_SHAPE, "acc is the gradient of a bias, and there is none");
+        return mr_fail(MR_E_SHAPE, "acc is given without bias; expected both");
     MR_TRY(check_bias(q, c->in[1], acc));
     for (int i = 0; i < 3; i++) {
         c->out[i] = *c->in[i];
@@ -168,7 +173,7 @@ MR_KERNEL(attention_grad)
     return MR_OK;
 }
 
-/* Short sequences differ in speed from all others. */
+/* Name the form, for measurements: that of short sequences has a speed of its own. */
 static const char *way(const mr_call *c, const mr_facts *facts)
 {
     (void)facts;
@@ -182,18 +187,19 @@ static const char *grad_way(const mr_call *c, const mr_facts *facts)
 
 #define ATTRS                                                                                      \
     {"scale", MR_ATTR_F64, offsetof(attention_attr, scale),                                        \
-     .doc = "factor on the scores; 0: d^-0.5"},                                                    \
+     .doc = "factor of the scores; 0: d^-0.5"},                                                    \
         {"frame",                                                                                  \
          MR_ATTR_I64,                                                                              \
          offsetof(attention_attr, frame),                                                          \
          .min = 0,                                                                                 \
          .max = 1 << 30,                                                                           \
-         .doc = "tokens of a frame: later frames are not seen; 1: causal, 0: all is seen"},        \
+         .doc = "tokens of a frame: a query sees no later frame; 1: causal, 0: it sees all"},      \
         {"text",   MR_ATTR_I64,    offsetof(attention_attr, text),                                 \
          .min = 0, .max = 1 << 30, .doc = "keys at the beginning to which len applies; 0: all"},   \
     {                                                                                              \
         "before", MR_ATTR_I64, offsetof(attention_attr, before),                                   \
-            .min = 0, .max = 1 << 30, .doc = "keys in front of these, which len and text count"    \
+            .min = 0, .max = 1 << 30,                                                              \
+            .doc = "keys before the first one here; len and text count them"                       \
     }
 MR_OP(attention) = {
     .name = "attention",
@@ -227,10 +233,10 @@ MR_OP(attention) = {
         "q=[2,1,130,1,40] bf16 -3..3 k=[2,1,300,1,40] bf16 -3..3 v=[2,1,300,1,40] bf16 len=[2] i32 "
         "1..300 scale=0.5",
         "q=[1,1,40,2,128] bf16 k=[1,1,33,2,128] bf16 v=[1,1,33,2,128] bf16",
-        // several tiles of keys, every one whole but the last
+        // several tiles of keys; all but the last are full
         "q=[1,1,70,2,40] bf16 -3..3 k=[1,1,300,2,40] bf16 -3..3 v=[1,1,300,2,40] bf16",
         "q=[1,2,35,1,72] bf16 -3..3 k=[1,2,600,1,72] bf16 -3..3 v=[1,2,600,1,72] bf16",
-        // scores beyond the range of exp, in every form; f32 scores of 1000 are off by 3e-5 each
+        // scores beyond the range of exp, in every form; f32 scores of 1000 have an error of 3e-5
         "q=[2,1,9,2,16] f32 -20..20 k=[2,1,9,2,16] f32 -20..20 v=[2,1,9,2,16] f32 scale=1 "
         "rtol=2e-4",
         "q=[2,1,9,2,16] bf16 -20..20 k=[2,1,9,2,16] bf16 -20..20 v=[2,1,9,2,16] bf16 scale=1",
@@ -238,24 +244,24 @@ MR_OP(attention) = {
         "rtol=2e-4",
         "q=[1,1,66,2,40] bf16 -20..20 k=[1,1,600,2,40] bf16 -20..20 v=[1,1,600,2,40] bf16 "
         "scale=1",
-        // frames, plainly causal, and values of another width, in short and in long sequences
+        // frames, causal masks, and values of another width, in short and in long sequences
         "q=[2,3,7,2,16] f32 k=[2,3,9,2,16] f32 v=[2,3,9,2,24] f32 frame=2",
         "q=[2,1,8,2,40] bf16 k=[2,1,8,2,40] bf16 v=[2,1,8,2,17] bf16 frame=1",
         "q=[2,1,70,2,24]/any f32 k=[2,1,67,2,24]/any f32 v=[2,1,67,2,40]/any f32 len=[2] i32 1..67 "
         "frame=1",
         "q=[1,1,300,1,24] f32 -3..3 k=[1,1,600,1,24] f32 -3..3 v=[1,1,600,1,24] f32 frame=70",
         "q=[2,1,130,1,40] bf16 k=[2,1,300,1,40] bf16 v=[2,1,300,1,24] bf16 frame=33",
-        // text before an image, with as many tokens as len says
+        // text before an image; len tokens of it exist
         "q=[3,1,40,2,24] f32 k=[3,1,50,2,24] f32 v=[3,1,50,2,24] f32 len=[3] i32 0..20 text=20",
         "q=[2,1,70,1,40] bf16 k=[2,1,600,1,40] bf16 v=[2,1,600,1,40] bf16 len=[2] i32 1..299 "
         "text=300",
-        // a later piece of the keys, of which len and text see some, all or none
+        // a later part of the keys, in which some, all or none are hidden by len and text
         "q=[3,1,9,2,24] f32 k=[3,1,12,2,24] f32 v=[3,1,12,2,24] f32 len=[3] i32 5..25 before=10",
         "q=[3,1,40,2,24] f32 k=[3,1,50,2,24] f32 v=[3,1,50,2,24] f32 len=[3] i32 20..60 text=50 "
         "before=30",
         "q=[2,1,70,1,40] bf16 k=[2,1,300,1,40] bf16 v=[2,1,300,1,40] bf16 len=[2] i32 1..99 "
         "text=100 before=100",
-        // a bias, and all at once; one wide head
+        // a bias alone and with all other options; one wide head
         "q=[2,2,20,2,16] f32 k=[2,2,23,2,16] f32 v=[2,2,23,2,16] f32 bias=[2,20,23] f32 -2..2",
         "q=[2,1,35,2,24] bf16 k=[2,1,70,2,24] bf16 v=[2,1,70,2,18] bf16 len=[2] i32 0..30 text=30 "
         "bias=[2,35,70] bf16 -2..2",
@@ -265,9 +271,8 @@ MR_OP(attention) = {
 };
 MR_OP(attention_grad) = {
     .name = "attention_grad",
-    .doc =
-        "Gradients of attention with respect to q, k and v, from its output and log-sum; adds that "
-        "of the bias to acc.",
+    .doc = "Gradients of attention with respect to q, k and v, from its output and log-sum; adds "
+           "the gradient of the bias to acc.",
     .in = {{"q", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
            {"k", "[B, G, M, h, d] like q", MR_ANY, 0},
            {"v", "[B, G, M, h, e] like q", MR_ANY, 0},
@@ -284,7 +289,7 @@ MR_OP(attention_grad) = {
             {"acc", "[h, N, M] f32", 10, true, MR_CONTIG}},
     .attr = {ATTRS,
              {"part", MR_ATTR_BOOL, offsetof(attention_attr, part),
-              .doc = "o and lse are of more keys than these"}},
+              .doc = "o and lse belong to more keys than these"}},
     .infer = grad_infer,
     .cost = grad_cost,
     .naive = mr_attention_grad_naive,
@@ -315,7 +320,7 @@ MR_OP(attention_grad) = {
         "q=[1,2,35,1,72] bf16 k=[1,2,600,1,72] bf16 v=[1,2,600,1,72] bf16 "
         "o=[1,2,35,1,72] bf16 lse=[1,2,1,35] f32 6..7 do=[1,2,35,1,72] bf16 "
         "dlse=[1,2,1,35] f32",
-        // frames, plainly causal, and values of another width
+        // frames, causal masks, and values of another width
         "q=[2,3,7,2,16] f32 k=[2,3,9,2,16] f32 v=[2,3,9,2,24] f32 o=[2,3,7,2,24] f32 lse=[2,3,2,7] "
         "f32 2..3 do=[2,3,7,2,24] f32 frame=2",
         "q=[2,1,8,2,40] bf16 k=[2,1,8,2,40] bf16 v=[2,1,8,2,17] bf16 o=[2,1,8,2,17] bf16 "
@@ -324,7 +329,7 @@ MR_OP(attention_grad) = {
         "f32 lse=[2,1,2,70] f32 3..4 do=[2,1,70,2,40] f32 len=[2] i32 1..67 frame=1",
         "q=[2,1,130,1,40] bf16 k=[2,1,300,1,40] bf16 v=[2,1,300,1,24] bf16 o=[2,1,130,1,24] bf16 "
         "lse=[2,1,1,130] f32 3..4 do=[2,1,130,1,24] bf16 frame=33",
-        // key ranges: their shares of dq are added up
+        // several key ranges, whose shares of dq are added
         "q=[1,1,300,1,24] f32 k=[1,1,600,1,24] f32 v=[1,1,600,1,40] f32 o=[1,1,300,1,40] f32 "
         "lse=[1,1,1,300] f32 5..6 do=[1,1,300,1,40] f32 frame=70",
         "q=[2,1,70,1,40] bf16 k=[2,1,800,1,40] bf16 v=[2,1,800,1,40] bf16 o=[2,1,70,1,40] bf16 "

@@ -1,17 +1,18 @@
 /* attention_amx: tiled attention with AMX products of bf16, one head at a time.
  *
- * Left sides are row-major bf16, right sides packed tiles: 16 rows of 16 pairs, the pair being two
- * neighbours along the summed dimension. Scores, softmax and sums are f32; probabilities and score
- * gradients are rounded to bf16 as operands. Gradients of keys and values grow transposed, so that
- * scores are needed as right side only. Licence: Apache-2.0 */
+ * The left operand of a product is row-major bf16. The right one consists of packed tiles: 16 rows
+ * of 16 pairs, each of two neighbours along the summed dimension. Scores, softmax and sums are f32;
+ * probabilities and score gradients are rounded to bf16 to be operands. Gradients of keys and
+ * values are accumulated transposed, so that score gradients are packed as right operands only.
+ * Licence: Apache-2.0 */
 #include "cpu/amx.h"
 #include "cpu/amx_block.h"
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
-/* amx_block for m rows and n columns, both multiples of 16; columns outside, so that b stays
- * near. */
+/* amx_block for m rows and n columns, both multiples of 16. The outer loop is over columns, so that
+ * b stays in the cache. */
 AMX_FN void amx_product(int64_t m, int64_t n, int64_t steps, const uint16_t *a, int64_t lda,
                         const uint16_t *b, int64_t bs, int64_t bn, float *c, int64_t ldc, bool add)
 {
@@ -30,8 +31,8 @@ AMX_FN void amx_product(int64_t m, int64_t n, int64_t steps, const uint16_t *a, 
         }
 }
 
-/* One head of a bf16 argument whose head dimension is dense. Rows are counted from key `from` of
- * those that exist; queries have no `keys`. */
+/* One head of a bf16 argument whose head dimension is dense. For keys and values, row 0 is existing
+ * key `from`; for queries, `keys` is NULL. */
 typedef struct amx_head {
     uint16_t *at;
     int64_t step, from;
@@ -50,7 +51,7 @@ MR_ROW_FN uint16_t *amx_row(const amx_head *h, int64_t r)
     return h->at + (h->keys ? attention_row(h->keys, r) : r) * h->step;
 }
 
-/* dst[to, ld] = rows first .. first + rows, zeros around. */
+/* dst[to, ld] = rows first .. first + rows, padded with zeros. */
 MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t d, uint16_t *dst,
                         int64_t ld, int64_t to)
 {
@@ -62,8 +63,8 @@ MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t 
     }
 }
 
-/* Right side of a product with the transpose: tile (s, n), at n * steps + s, holds pairs of
- * elements 32 s .. of rows 16 n .. as columns. */
+/* Pack the right operand of a product with the transpose. The columns of tile (s, n), at n * steps
+ * + s, are rows 16 n .. as pairs of elements 32 s .. */
 MR_ROW_FN void amx_pack_transposed(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
                                    int64_t steps, int64_t to)
 {
@@ -87,8 +88,8 @@ VF_INLINE __m512i amx_words(const uint16_t *p, int64_t n)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vf_mask(n), p));
 }
 
-/* Right side of a product with the rows themselves: tile (s, e), at s * columns + e, holds rows
- * 32 s .. in pairs, elements 16 e .. */
+/* Pack the right operand of a product with the rows themselves. Tile (s, e), at s * columns + e,
+ * has rows 32 s .. in pairs, elements 16 e .. */
 MR_ROW_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
                               int64_t columns, int64_t to)
 {
@@ -120,11 +121,12 @@ AMX_FN void amx_turn(const uint16_t *src, int64_t src_ld, int64_t dp, uint16_t *
         }
 }
 
-/* 2^x, error below 3e-6; below -126 it stays at 2^-126, above 64 at 2^64. So large is what a key
- * that does not exist has beside scores far below zero: it meets zeros, and has to be finite. */
+/* 2^x with an error below 3e-6, clamped to 2^-126 .. 2^64. The upper limit is for padding: a
+ * missing key next to scores far below zero gets a huge weight, which is multiplied by zeros and so
+ * must be finite. */
 VF_INLINE vf amx_exp2(vf x)
 {
-    x = _mm512_max_ps(vf_set(-126.0f), x); // x where it is no number
+    x = _mm512_max_ps(vf_set(-126.0f), x); // keeps a NaN in x
     x = _mm512_min_ps(vf_set(64.0f), x);
     vf n = _mm512_roundscale_ps(x, 8), f = x - n;
     vf p = vf_fma(f, vf_set(0.00133336f), vf_set(0.00961813f));
@@ -134,7 +136,7 @@ VF_INLINE vf amx_exp2(vf x)
     return _mm512_scalef_ps(vf_fma(f, p, vf_set(1.0f)), n);
 }
 
-/* Softmax of one row of scores under an online maximum: p[0 .. padded) bf16, zeros past n. */
+/* Softmax of one row of scores with an online maximum: p[0 .. padded) bf16, zeros past n. */
 AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t padded, vf factor,
                              float *max)
 {
@@ -145,7 +147,7 @@ AMX_INLINE float amx_softmax(const float *s, uint16_t *p, int64_t n, int64_t pad
     }
     *max = _mm512_reduce_max_ps(top);
     if (*max == -INFINITY) {
-        // no key so far, a bias of -inf on all of them, or a lone score that is no number
+        // no key so far, all keys with a bias of -inf, or NaN scores only
         vf all = vf_zero();
         for (int64_t j = 0; j < n; j += 16)
             all = all + vf_loadn(s + j, MR_MIN(n - j, 16));
@@ -212,7 +214,7 @@ AMX_ENTRY void mr_attention_amx_forward(const attention_job *jb, int64_t b, int6
                         j > 0);
         }
         for (int64_t r = 0; r < rows; r++) {
-            bool any = sum[r] != 0; // also where it is no number
+            bool any = sum[r] != 0; // also for NaN
             lse[i + r] = any ? (max[r] + log2f(sum[r])) * 0.693147181f : -INFINITY;
             vf share = vf_set(any ? 1 / sum[r] : 0);
             for (int64_t e = 0; e < dv; e += 16) {
@@ -226,8 +228,8 @@ AMX_ENTRY void mr_attention_amx_forward(const attention_job *jb, int64_t b, int6
     amx_end();
 }
 
-/* Probabilities and score gradients of 32 queries and 32 keys: as packed right sides (tiles n, n +
- * 1 of one step), score gradients also row-major. */
+/* Probabilities and score gradients of 32 queries and 32 keys, packed as right operands (tiles n, n
+ * + 1 of one step); score gradients also row-major. */
 AMX_INLINE void amx_backward_block(const float *s, const float *dp, const float *low,
                                    const float *D, float factor, float scale, uint16_t *pt,
                                    uint16_t *dst, uint16_t *dsr)
@@ -270,14 +272,14 @@ MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t d, co
         }
 }
 
-/* Zeros in the rows of keys that do not exist. */
+/* Zero the rows of keys that do not exist. */
 MR_ROW_FN void amx_clear(const amx_head *h, int64_t d)
 {
     for (int64_t j = 0; j < h->keys->gap; j++)
         memset(h->at + (h->keys->first + j) * h->step, 0, (size_t)d * 2);
 }
 
-/* low = -lse and D = -scale (rowsum(do o) - dlse) of `padded` queries from i on, in log2; a query
+/* low = -lse, in log2, and D = -scale (rowsum(do o) - dlse) of `padded` queries from i on. A query
  * that sees no key gets probabilities of 2^-126. */
 AMX_FN void amx_sums(const attention_job *jb, int64_t b, int64_t g, int64_t h, int64_t i,
                      int64_t rows, int64_t padded, const uint16_t *yr, int64_t ld, float *low,
@@ -299,8 +301,8 @@ AMX_FN void amx_sums(const attention_job *jb, int64_t b, int64_t g, int64_t h, i
     }
 }
 
-/* What the scores of 32 queries from i on and 32 keys from j on lack: the bias, and -inf where a
- * query does not see a key. `last` is the last query. */
+/* Complete the scores of 32 queries from i on and 32 keys from j on: add the bias, and set -inf
+ * where a query does not see a key. `last` is the last query. */
 MR_ROW_FN void amx_mask(const attention_job *jb, int64_t h, const attention_keys *keys, int64_t i,
                         int64_t last, int64_t j, float *s)
 {

@@ -1,5 +1,5 @@
-/* attention_job: shared by the files of attention: the call, the mask (which keys exist, and which
- * of them a query sees), the bias, the scratch memory of a worker, and the kernel table.
+/* attention_job: what the files of attention share: the call, the mask (which keys exist and which
+ * of them a query sees), the bias, the scratch memory of a worker, and the kernels of each form.
  * Licence: Apache-2.0 */
 #ifndef MR_ATTENTION_JOB_H
 #define MR_ATTENTION_JOB_H
@@ -18,15 +18,15 @@ typedef enum attention_form { TILES, LANES, AMX, DOTS } attention_form;
 typedef struct attention_job {
     const mr_call *call;
     attention_form form;
-    const mr_view *bias; /* [h, N, M], or not given */
+    const mr_view *bias; /* [h, N, M], can be absent */
     float scale;
     size_t worker_bytes;        /* scratch of one worker */
     int64_t splits, split_rows; /* forward: query ranges per head */
-    /* backward: key ranges per head. With several, what each adds to dq lies in `parts`,
+    /* backward: key ranges per head. If there are several, each writes its share of dq to `parts`,
      * [units, ranges, N, d rounded up to 16]. */
     int64_t ranges, range_keys;
     float *parts;
-    float *dbias; /* [h, N, M], added to; or NULL */
+    float *dbias; /* [h, N, M], accumulated; or NULL */
 } attention_job;
 
 MR_ROW_FN double attention_scale(const mr_call *c)
@@ -40,7 +40,7 @@ MR_ROW_FN int64_t attention_pad(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* rows of [B, G, h, N] statistics of one head */
+/* offset of one head in statistics [B, G, h, N] */
 MR_ROW_FN int64_t attention_stat(const mr_call *c, int64_t b, int64_t g, int64_t h)
 {
     const int64_t *n = c->in[0].desc.dim;
@@ -49,9 +49,9 @@ MR_ROW_FN int64_t attention_stat(const mr_call *c, int64_t b, int64_t g, int64_t
 
 /* ---- keys ---- */
 
-/* The keys of one sample that exist, counted without those that do not: the j-th lies in row j,
- * from `first` on in row j + gap. A query sees a number of them from the beginning, so every mask
- * is a count. */
+/* The existing keys of one sample, numbered without the missing ones. Key j is in row j if j <
+ * first, else in row j + gap. A query sees the first keys up to some number, so a mask is a
+ * count. */
 typedef struct attention_keys {
     int64_t all, first, gap, frame;
 } attention_keys;
@@ -71,13 +71,13 @@ MR_ROW_FN int64_t attention_row(const attention_keys *k, int64_t j)
     return j < k->first ? j : j + k->gap;
 }
 
-/* How many keys query i sees. */
+/* The number of keys that query i sees. */
 MR_ROW_FN int64_t attention_seen(const attention_keys *k, int64_t i)
 {
     return k->frame ? MR_MIN(k->all, (i / k->frame + 1) * k->frame) : k->all;
 }
 
-/* The same among the m keys from j on. */
+/* The number of keys that query i sees among the m keys from j on. */
 MR_ROW_FN int64_t attention_seen_of(const attention_keys *k, int64_t i, int64_t j, int64_t m)
 {
     return MR_MAX(0, MR_MIN(attention_seen(k, i) - j, m));
@@ -98,7 +98,7 @@ MR_ROW_FN void attention_add_bias(const attention_job *jb, int64_t h, int64_t i,
     }
 }
 
-/* dbias += ds[0 .. m) in the same places. */
+/* dbias += ds[0 .. m) at the elements that attention_add_bias reads. */
 MR_ROW_FN void attention_add_dbias(const attention_job *jb, int64_t h, int64_t i,
                                    const attention_keys *k, int64_t j, int64_t m, const float *ds)
 {
@@ -108,26 +108,27 @@ MR_ROW_FN void attention_add_dbias(const attention_job *jb, int64_t h, int64_t i
         to[attention_row(k, j + e)] += ds[e];
 }
 
-/* ---- forms: what they serve, and their scratch ---- */
+/* ---- forms: which calls they take, and their scratch memory ---- */
 
 enum {
     LANES_ROWS = 32,
     QUERIES = 64,
     KEYS = 256, /* of a tile */
     SPAN = 512, /* queries that share a tile of keys in the forward pass */
-    CHAIN = 64, /* keys whose values are summed in a row */
+    CHAIN = 64, /* keys whose values are summed one after another */
     AMX_ROWS = 64,
     AMX_KEYS = 256,
     AMX_LD = AMX_KEYS + 32
 };
 
-/* This form serves short sequences of equal length. */
+/* True if the lanes form takes the call: short sequences without len and bias. */
 MR_ROW_FN bool lanes_fit(const mr_call *c, const mr_view *bias)
 {
     return !mr_given(&c->in[3]) && !mr_given(bias) && c->in[0].desc.dim[2] <= LANES_ROWS &&
            c->in[1].desc.dim[2] <= LANES_ROWS;
 }
-/* Floats of one worker: q, k, v, the output side, scores (two in backward) of the widest lanes. */
+/* Floats of scratch per worker: q, k, v, the output or its gradient, and scores (twice in
+ * backward), for the widest vectors. */
 MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
 {
     int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
@@ -135,7 +136,8 @@ MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
     return 16 * ((N + M) * (d + dv) + N * (backward ? 2 * M + MR_MAX(d - dv, 0) : M));
 }
 
-/* Widths of the scratch areas, rounded for the widest instruction set, and floats of one worker. */
+/* Widths of the scratch areas, rounded for the widest instruction set, and floats of scratch per
+ * worker. */
 typedef struct tile_sizes {
     int64_t width, value, rows, span, tile, worker;
 } tile_sizes;
@@ -154,9 +156,10 @@ MR_ROW_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
     return s;
 }
 
-/* Bytes of one worker's areas, in the order they lie, for at most `keys` keys. */
+/* Sizes of a worker's scratch areas, in memory order, for at most `keys` keys. */
 typedef struct amx_sizes {
-    int64_t dk, dp, vk, vp, mp, gp, bytes; /* d and value width by 32 and 16; keys; turned rows */
+    int64_t dk, dp, vk, vp, mp, gp, bytes; /* d and value width rounded to 32 and 16; keys;
+                                            * transposed rows; bytes of all */
 } amx_sizes;
 MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
 {
@@ -166,8 +169,8 @@ MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
                    .vk = attention_pad(dv, 32),
                    .vp = attention_pad(dv, 16),
                    .mp = attention_pad(keys, 32)};
-    // rows of turned gradients: their step must not be a power of two, or a tile's rows share cache
-    // sets
+    // rows of transposed gradients: with a power of two as step, the rows of a tile would share
+    // cache sets
     s.gp = s.mp + 16;
     if (backward)
         s.bytes = 2 * s.mp * (s.dk + s.vk + s.dp) + 4 * (s.dp + s.vp) * s.gp +
@@ -178,7 +181,7 @@ MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
     return s;
 }
 
-/* ---- rows (attention.c) to tasks (attention_tasks.c) and to f64 (attention_naive.c) ---- */
+/* ---- attention_naive.c and attention_tasks.c, for the definitions in attention.c ---- */
 
 mr_kernel_fn mr_attention_naive, mr_attention_grad_naive;
 mr_status mr_attention_prepare(const mr_call *c, const mr_facts *facts, void **state);
@@ -190,9 +193,9 @@ size_t mr_attention_grad_workspace(const mr_call *c, const mr_facts *facts);
 void attention_forward(const mr_call *c);
 void attention_backward(const mr_call *c);
 
-/* ---- tasks to forms ---- */
+/* ---- the forms, for attention_tasks.c ---- */
 
-/* One file per form, compiled per instruction set. `at` is one worker's scratch. */
+/* One file per form, compiled per instruction set. `at` is the scratch memory of a worker. */
 #define lanes_forward  MR_CAT3(mr_attention_lanes_forward, _, MR_ISA)
 #define lanes_backward MR_CAT3(mr_attention_lanes_backward, _, MR_ISA)
 #define tile_forward   MR_CAT3(mr_attention_tile_forward, _, MR_ISA)
@@ -209,8 +212,8 @@ void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int
 #if defined(MR_ISA_avx512) && defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
 #define ATTENTION_AMX 1
 #endif
-/* The same where ATTENTION_AMX is defined, any number of queries: on tiles, only after
- * mr_cpu_amx(), and by vectors of AVX-512 BF16. */
+/* The same for any number of queries, if ATTENTION_AMX is defined. amx: on tiles, only after
+ * mr_cpu_amx(). dots: by vectors of AVX-512 BF16. */
 typedef void attention_amx_fn(const attention_job *jb, int64_t b, int64_t g, int64_t h,
                               int64_t first, int64_t last, void *at);
 typedef void attention_amx_grad_fn(const attention_job *jb, int64_t b, int64_t g, int64_t h,
@@ -218,7 +221,7 @@ typedef void attention_amx_grad_fn(const attention_job *jb, int64_t b, int64_t g
 attention_amx_fn mr_attention_amx_forward, mr_attention_dots_forward;
 attention_amx_grad_fn mr_attention_amx_backward, mr_attention_dots_backward;
 
-/* What key range `range` of one head adds to dq, [N, d rounded up to 16]. */
+/* The share of dq that key range `range` of one head computes, [N, d rounded up to 16]. */
 MR_ROW_FN float *attention_parts(const attention_job *jb, int64_t b, int64_t g, int64_t h,
                                  int64_t range)
 {

@@ -1,19 +1,20 @@
-/* attention_lanes: many short sequences at once: each vector lane is one (sample, group, head).
+/* attention_lanes: attention of many short sequences at once: each vector lane computes one
+ * (sample, group, head).
  *
- * Data is turned so that element (row, k) of all lanes is one vector; products, softmax and sums
- * need no work across lanes, and no width is wasted whatever the head size. For up to LANES_ROWS
+ * Data is transposed so that element (row, k) of all lanes is one vector. Then products, softmax
+ * and sums do not cross lanes, and every lane is used for every head size. For up to LANES_ROWS
  * queries and keys (temporal attention, small latents). Licence: Apache-2.0 */
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
-// sums that stay in registers: with one x each and a y they fill 15 or 29
+// sums kept in registers; with one x per row and one y they use 29 registers, or 15
 #if defined(__AVX512F__)
 enum { LANES_NI = 4, LANES_NC = 6 };
 #else
 enum { LANES_NI = 2, LANES_NC = 6 };
 #endif
 
-/* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane; steps in vectors. ni, nc are
+/* c(i, j) = sum over r of a(i, r) * b(r, j) in each lane. Strides count vectors; ni and nc are
  * constants. */
 VF_INLINE void lanes_block(int ni, int nc, int64_t n, const float *a, int64_t ai, int64_t ar,
                            const float *b, int64_t br, int64_t bc, float *c, int64_t ci, int64_t cc)
@@ -33,7 +34,7 @@ VF_INLINE void lanes_block(int ni, int nc, int64_t n, const float *a, int64_t ai
         for (int j = 0; j < nc; j++) {
             vf y = vf_load(b + (r * br + j * bc) * VF_LANES);
 #if defined(__x86_64__)
-            __asm__("" : "+v"(y)); // loaded once: gcc would load it for every product
+            __asm__("" : "+v"(y)); // load it once; gcc would load it for every product
 #endif
 #pragma GCC unroll 4
             for (int i = 0; i < ni; i++)
@@ -82,7 +83,8 @@ static __attribute__((noinline, noclone, unused)) void lanes_product(
                    cc);
 }
 
-/* Where each lane's head begins in an argument [B, G, N, h, d]; lanes past the last repeat it. */
+/* The offset of each lane's head in an argument [B, G, N, h, d]. Unused lanes repeat the last
+ * head. */
 typedef struct lanes_head {
     void *data;
     int64_t at[VF_LANES], row_step, step;
@@ -119,7 +121,7 @@ VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, flo
         }
 }
 
-/* bf16 side by side is turned in pairs: half as many exchanges. */
+/* Adjacent bf16 elements are transposed in pairs, which halves the number of swaps. */
 MR_ROW_FN bool lanes_paired(const lanes_head *h, int64_t d)
 {
     return h->dtype == MR_BF16 && h->step == 1 && d % 2 == 0;
@@ -144,7 +146,7 @@ VF_INLINE void lanes_gather_pairs(const lanes_head *h, int64_t rows, int64_t d, 
         }
 }
 
-/* dst[(row * d + k)] = the vector of element (row, k) of all lanes. */
+/* dst[row * d + k] = element (row, k) of all lanes, as a vector. */
 static __attribute__((noinline, unused)) void lanes_gather(const lanes_head *h, int64_t rows,
                                                            int64_t d, float *dst)
 {
@@ -188,7 +190,7 @@ VF_INLINE void lanes_scatter_pairs(const lanes_head *h, int64_t count, int64_t r
         }
 }
 
-/* The way back, for the first `count` lanes. */
+/* The inverse of lanes_gather, for the first `count` lanes. */
 static __attribute__((noinline, unused)) void lanes_scatter(const lanes_head *h, int64_t count,
                                                             int64_t rows, int64_t d,
                                                             const float *src)
@@ -219,7 +221,7 @@ VF_INLINE vf lanes_dot_as(const lanes_head *x, const lanes_head *y, int64_t row,
         sum[0] = sum[0] + sum[l];
     return sum[0];
 }
-/* The product of row `row` of two heads, per lane, straight from memory. */
+/* The dot product of row `row` of x and y in each lane, read from memory directly. */
 static __attribute__((noinline, unused)) vf lanes_dot(const lanes_head *x, const lanes_head *y,
                                                       int64_t row, int64_t d)
 {
@@ -296,8 +298,8 @@ void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float 
         float *row = p + i * M * VF_LANES, *drow = ds + i * M * VF_LANES;
         vf log = vf_ldx(lse, unit * N + i, N, count, MR_F32), D;
         int64_t seen = attention_seen(&keys, i);
-        // one key has the weight 1 whatever the scores: its gradient is exactly zero, so do o must
-        // cancel do v
+        // a single key has the weight 1 whatever its score: the gradient of the score is exactly
+        // zero, so do o must cancel do v
         if (seen > 1 || part)
             D = lanes_dot(&o, &dy, i, dv);
         else
@@ -313,7 +315,7 @@ void lanes_backward(const attention_job *jb, int64_t unit, int64_t count, float 
         for (int64_t j = seen; j < M; j++)
             vf_store(row + j * VF_LANES, vf_zero()), vf_store(drow + j * VF_LANES, vf_zero());
     }
-    // each gradient takes the place of what is no longer needed
+    // each gradient overwrites data that is no longer needed
     lanes_product(M, dv, N, p, 1, M, ly, dv, 1, lv, dv, 1);
     lanes_product(N, d, M, ds, M, 1, lk, d, 1, ly, d, 1);
     lanes_product(M, d, N, ds, 1, M, lq, d, 1, lk, d, 1);

@@ -1,5 +1,5 @@
-/* attention_naive: attention and its gradient as the formulas of attention.c read, in f64, one
- * score at a time. Licence: Apache-2.0 */
+/* attention_naive: attention and its gradient by the formulas of attention.c, in f64, one score at
+ * a time. Licence: Apache-2.0 */
 #include "op/attention_job.h"
 
 #ifdef MR_ISA_base
@@ -18,7 +18,7 @@ static double *at(const mr_view *v, place u, int64_t i, int64_t k)
     return mr_el(v, u.b, u.g, i, u.h, k);
 }
 
-// the product of row i of x and row j of y
+// the dot product of row i of x and row j of y
 static double dot(const mr_view *x, int64_t i, const mr_view *y, int64_t j, place u)
 {
     double sum = 0;
@@ -34,7 +34,7 @@ static void add(const mr_view *y, int64_t i, double times, const mr_view *x, int
         *at(y, u, i, k) += times * *at(x, u, j, k);
 }
 
-// `rows` rows of zeros
+// set `rows` rows to zero
 static void clear(const mr_view *y, int64_t rows, place u)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -42,7 +42,7 @@ static void clear(const mr_view *y, int64_t rows, place u)
             *at(y, u, i, k) = 0;
 }
 
-// Whether query i sees the key in row j; written apart from attention_job.h.
+// Whether query i sees the key in row j. Deliberately independent of attention_job.h.
 static bool sees(const mr_call *c, place u, int64_t i, int64_t j)
 {
     const attention_attr *a = c->attr;
@@ -61,7 +61,7 @@ static double score(const mr_call *c, const mr_view *bias, place u, int64_t i, i
            (mr_given(bias) ? *mr_el(bias, u.h, i, j, 0, 0) : 0);
 }
 
-// query i of one head; a score that is no number passes on
+// compute query i of one head; a NaN score makes the result NaN
 static void query(const mr_call *c, place u, int64_t i)
 {
     const mr_view *v = &c->in[2], *o = &c->out[0];
@@ -92,8 +92,8 @@ mr_status mr_attention_naive(const mr_call *c)
     return MR_OK;
 }
 
-// What is taken from the gradient of each weight of query i: do o - dlse. Where it sees one key, o
-// is v.
+// D of query i, which is subtracted from the gradient of each of its weights: do o - dlse. If it
+// sees one key, o is v.
 static double mean_grad(const mr_call *c, place u, int64_t i)
 {
     const attention_attr *a = c->attr;
@@ -106,7 +106,7 @@ static double mean_grad(const mr_call *c, place u, int64_t i)
     return mr_given(&c->in[7]) ? D - *mr_el(&c->in[7], u.b, u.g, u.h, i, 0) : D;
 }
 
-// what query i of one head adds to the gradients
+// add the share of query i of one head to the gradients
 static void query_grad(const mr_call *c, place u, int64_t i)
 {
     const mr_view *q = &c->in[0], *k = &c->in[1], *dy = &c->in[6];

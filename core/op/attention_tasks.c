@@ -1,16 +1,16 @@
 /* attention_tasks: chooses the kernel of a call, computes its scratch memory, and splits its work
  * into tasks for a team.
  *
- * A task is one head of one sequence (in the forward pass a range of its queries, in the backward
- * pass a range of its keys where heads are few), or a vector of short ones. A row's result does not
- * depend on the tasks, key ranges follow from the shapes, and sums over tiles of queries, key
- * ranges and samples are formed in order, so bits do not depend on the team. Licence: Apache-2.0 */
+ * A task is one head of one sequence, or a vector of short ones. If there are few heads, a task is
+ * a range of queries (forward) or of keys (backward) of one head. The number of threads does not
+ * change the bits: a row's result does not depend on the tasks, key ranges follow from the shapes,
+ * and sums over tiles of queries, key ranges and samples have a fixed order. Licence: Apache-2.0 */
 #include "op/attention_job.h"
 
-// backward: as many tasks as this where heads alone are fewer
+// backward: split heads into key ranges if there are fewer heads than this
 enum { TASKS = 16 };
 
-/* ---- what serves a call ---- */
+/* ---- form and memory of a call ---- */
 
 static int64_t units_of(const mr_call *c)
 {
@@ -18,8 +18,8 @@ static int64_t units_of(const mr_call *c)
     return n[0] * n[1] * n[3];
 }
 
-/* Keys of one range. The gradient of a bias is a sum over samples, so that a task is a head of all
- * of them. */
+/* Keys of one range. With a bias, whose gradient sums over samples, a task is a head of all
+ * samples. */
 static int64_t range_keys_of(const mr_call *c)
 {
     const int64_t M = c->in[1].desc.dim[2];
@@ -29,8 +29,8 @@ static int64_t range_keys_of(const mr_call *c)
     return attention_pad((M + wanted - 1) / wanted, KEYS);
 }
 
-/* Everything that follows from the shapes. Memory is laid out before the instruction set is chosen,
- * so the form that needs most decides on the scratch. */
+/* Compute everything that follows from the shapes. The layout is made before the instruction set is
+ * chosen, so the scratch memory is that of the form that needs most. */
 static attention_job job_of(const mr_call *c, bool backward, attention_form form)
 {
     const int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2];
@@ -58,9 +58,8 @@ static attention_job job_of(const mr_call *c, bool backward, attention_form form
 }
 
 #ifdef MR_ISA_base
-/* Tiles, and vectors where the processor has no tiles, take bf16 whose head dimension lies dense
- * everywhere. Score gradients in f32 exist in the tile form alone: it takes the gradient of a bias.
- */
+/* The form of a bf16 call. AMX and DOTS need dense head dimensions, and have no f32 score
+ * gradients, which the gradient of a bias needs: TILES takes these calls. */
 static attention_form bf16_form(const mr_call *c, const mr_facts *facts, bool backward)
 {
     bool fits = c->in[0].desc.dtype == MR_BF16 && c->in[0].desc.dim[4] % 2 == 0 &&
@@ -74,7 +73,7 @@ static attention_form bf16_form(const mr_call *c, const mr_facts *facts, bool ba
     return fits && facts->bf16 && !facts->bf16_by_f32 ? DOTS : TILES;
 }
 
-/* `state` is the form that serves a call that is not short. */
+/* `state` is the form of a call, unless its sequences are short. */
 mr_status mr_attention_prepare(const mr_call *c, const mr_facts *facts, void **state)
 {
     *state = (void *)(intptr_t)bf16_form(c, facts, false);
@@ -101,7 +100,7 @@ size_t mr_attention_grad_workspace(const mr_call *c, const mr_facts *facts)
 
 /* ---- forward ---- */
 
-// Heads per chunk: short sequences are handed out many at a time, since handing out costs too.
+// Heads per chunk: a chunk has many short sequences, since each chunk has a cost.
 static int64_t grain_of(const attention_job *jb)
 {
     const mr_call *c = jb->call;
@@ -136,8 +135,8 @@ static void forward_part(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Queries of one task: long sequences are cut to what shares a tile of keys; where they are few,
- * for the team. */
+/* Queries of one task. Long sequences are split into spans that share a tile of keys, and further
+ * if there are few heads for the team. */
 static int64_t split_rows_of(const attention_job *jb)
 {
     const int64_t N = jb->call->in[0].desc.dim[2], units = units_of(jb->call),
@@ -161,7 +160,7 @@ void attention_forward(const mr_call *c)
 
 /* ---- backward ---- */
 
-// One key range of one head of one sample, or of all samples where they share a gradient.
+// Compute one key range of one head: of one sample, or of all samples if a bias has a gradient.
 static void backward_task(const attention_job *jb, int64_t task, void *at)
 {
     const int64_t *n = jb->call->in[0].desc.dim;
@@ -194,8 +193,8 @@ static void backward_part(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-// dq of rows begin .. end of [B, G, h, N]: what the key ranges add to it, in their order. The tile
-// form leaves the scale to this sum.
+// dq of rows begin .. end of [B, G, h, N]: the sum of the shares of all key ranges, in order. The
+// scale is applied here for the tile form.
 static void add_parts(void *user, int64_t begin, int64_t end, int worker)
 {
     const attention_job *jb = user;

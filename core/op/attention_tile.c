@@ -1,10 +1,10 @@
 /* attention_tile: tiled attention in f32, one head at a time: the general form.
  *
- * Keys and values are gathered in tiles of KEYS keys that exist, and queries pass them in tiles of
- * QUERIES with an online softmax. The pieces: a product with a broadcast left side, gathering of
- * strided heads into tiles, scattering back.
- * Tiles are row-major f32; widths that products write or stream (`n` of tile_product) are multiples
- * of VF_LANES, padded with zeros. Licence: Apache-2.0 */
+ * Existing keys and values are gathered into tiles of KEYS keys. For each tile of QUERIES queries,
+ * an online softmax runs over the tiles of keys. The file has a product with a broadcast left
+ * operand, a gather of strided heads into tiles, and a scatter back. Tiles are row-major f32;
+ * widths that products write or stream (`n` of tile_product) are multiples of VF_LANES, padded with
+ * zeros. Licence: Apache-2.0 */
 #include "cpu/transpose.h"
 #include "op/attention_job.h"
 
@@ -15,7 +15,7 @@ enum { TILE_MR = 4, TILE_NV = 3 };
 #endif
 
 /* c[mr, nv vectors] (+)= sum over k of a[i * rs + k * cs] * b[k * ldb + ...]; mr and nv are
- * constants. */
+ * compile-time constants. */
 VF_INLINE void tile_block(int mr, int nv, int64_t k, const float *a, int64_t rs, int64_t cs,
                           const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
@@ -47,7 +47,7 @@ VF_INLINE void tile_block(int mr, int nv, int64_t k, const float *a, int64_t rs,
         }
 }
 
-/* all rows of nv vectors of columns */
+/* c for all m rows and nv vectors of columns */
 VF_INLINE void tile_columns(int nv, int64_t m, int64_t k, const float *a, int64_t rs, int64_t cs,
                             const float *b, int64_t ldb, float *c, int64_t ldc, bool add)
 {
@@ -62,7 +62,8 @@ VF_INLINE void tile_columns(int nv, int64_t m, int64_t k, const float *a, int64_
         tile_block(1, nv, k, a + i * rs, rs, cs, b, ldb, c + i * ldc, ldc, add);
 }
 
-/* c[m, n] (+)= a[m, k] b[k, n]; a has strides rs, cs (so that its transpose costs nothing). */
+/* c[m, n] (+)= a[m, k] b[k, n]. a has the strides rs and cs, so that it can be transposed for
+ * free. */
 static __attribute__((noinline, noclone, unused)) void tile_product(int64_t m, int64_t n, int64_t k,
                                                                     const float *a, int64_t rs,
                                                                     int64_t cs, const float *b,
@@ -70,7 +71,7 @@ static __attribute__((noinline, noclone, unused)) void tile_product(int64_t m, i
                                                                     int64_t ldc, bool add)
 {
     int64_t j = 0, wide = TILE_NV * VF_LANES;
-    // where four vectors are left, two and two are faster than three and one
+    // the last four vectors are faster as two and two than as three and one
     for (; j + wide <= n && j + wide + VF_LANES != n; j += wide)
         tile_columns(TILE_NV, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
     for (; j + 2 * VF_LANES <= n; j += 2 * VF_LANES)
@@ -79,8 +80,8 @@ static __attribute__((noinline, noclone, unused)) void tile_product(int64_t m, i
         tile_columns(1, m, k, a, rs, cs, b + j, ldb, c + j, ldc, add);
 }
 
-/* One head of a strided argument: element (row, k) is at + row * row_step + k * step; rows from
- * `first` on lie `gap` further (keys that do not exist). */
+/* One head of a strided argument. Element (row, k) is at + row * row_step + k * step; rows from
+ * `first` on are `gap` rows further, since missing keys are skipped. */
 typedef struct tile_head {
     void *data;
     int64_t at, row_step, step, first, gap;
@@ -153,7 +154,7 @@ static __attribute__((noinline, unused)) void tile_scatter(const tile_head *h, i
         tile_scatter_as(h, first, rows, d, scale, src, ld, MR_F32);
 }
 
-/* Zeros in the rows of keys that do not exist; `row` is room for one. */
+/* Zero the rows of keys that do not exist; `row` is a buffer for one row. */
 MR_ROW_FN void tile_clear(const tile_head *h, int64_t d, float *row)
 {
     tile_head absent = *h;
@@ -181,8 +182,7 @@ static __attribute__((noinline, unused)) void tile_transpose(const float *src, i
         }
 }
 
-// Replace a row of scores by its exponentials under the maximum `max`, and what pads it after n by
-// 0. Returns their sum.
+// Replace a row of scores x by e^(x - max), and its padding after n by 0. Returns the sum.
 VF_INLINE float tile_exp(float *s, int64_t n, int64_t padded, float max)
 {
     vf m = vf_set(max), sum = vf_zero();
@@ -255,15 +255,15 @@ void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int6
                 if (mr_given(jb->bias))
                     attention_add_bias(jb, h, first + i + r, &keys, j, n, 1, row);
                 float top = MR_MAX(old, tile_max(row, n));
-                // while all keys have a bias of -inf, their weights are 0 under any maximum
+                // while all keys so far have a bias of -inf, any maximum gives weights of 0
                 float under = top > -INFINITY ? top : 0, fade = j ? expf(old - under) : 0;
                 max[i + r] = top;
                 sum[i + r] = sum[i + r] * fade + tile_exp(row, n, mp, under);
                 for (int64_t e = 0; j && fade != 1 && e < lv; e += VF_LANES)
                     vf_store(out + e, vf_load(out + e) * vf_set(fade));
             }
-            // many light keys behind a heavy one are summed by themselves: rounded one by one into
-            // its sum, equal ones would be wrong in the same direction
+            // sum CHAIN keys on their own first: if many equal small values were added to a large
+            // sum one by one, all would round in the same direction
             for (int64_t p = 0; p < m; p += CHAIN)
                 tile_product(rows, lv, MR_MIN(m - p, (int64_t)CHAIN), s + p, mp, 1, vr + p * lv, lv,
                              ot + i * lv, lv, j + p > 0);
@@ -275,7 +275,8 @@ void tile_forward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int6
     }
 }
 
-/* D = rowsum(do o) - dlse of all queries of a head. `yt` and `ot` are tiles of queries. */
+/* D = rowsum(do o) - dlse of all queries of a head. `yt` and `ot` are buffers for tiles of
+ * queries. */
 static __attribute__((noinline)) void tile_sums(const mr_call *c, int64_t b, int64_t g, int64_t h,
                                                 float *yt, float *ot, float *D)
 {
@@ -298,7 +299,7 @@ static __attribute__((noinline)) void tile_sums(const mr_call *c, int64_t b, int
     }
 }
 
-/* ds = p (dp - D) for `rows` queries from i on and the m keys from j on; ds holds dp. */
+/* ds = p (dp - D) for `rows` queries from i on and m keys from j on; ds contains dp before. */
 static __attribute__((noinline)) void tile_slopes(const attention_job *jb, int64_t b, int64_t g,
                                                   int64_t h, const attention_keys *keys, int64_t i,
                                                   int64_t rows, int64_t j, int64_t m,
@@ -310,7 +311,8 @@ static __attribute__((noinline)) void tile_slopes(const attention_job *jb, int64
     int64_t mp = attention_pad(m, VF_LANES);
     for (int64_t r = 0; r < rows; r++) {
         float *row = ds + r * mp, d = D[i + r];
-        // one key has the weight 1 whatever the scores: its gradient is exactly zero
+        // a single key has the weight 1 whatever its score: the gradient of the score is exactly
+        // zero
         if (j == 0 && !((const attention_attr *)c->attr)->part && attention_seen(keys, i + r) == 1)
             d = row[0] - (dlse ? dlse[i + r] : 0);
         for (int64_t e = 0; e < mp; e += VF_LANES)
@@ -343,7 +345,7 @@ void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int
     float *qt = gv + size.tile * size.value, *yt = qt + strip, *ot = yt + size.rows * size.value,
           *p = ot + size.rows * size.value, *ds = p + size.rows * size.tile;
     float *D = ds + size.rows * size.tile, *own = D + attention_pad(N, 16);
-    // rows of a part are `width` apart, whatever the vectors: another function adds them up
+    // rows of a part have the step `width` in every instruction set: add_parts reads them
     float *gq = jb->ranges > 1 ? attention_parts(jb, b, g, h, range) : own;
     int64_t from = range * jb->range_keys, to = MR_MIN(keys.all, from + jb->range_keys);
     tile_sums(c, b, g, h, yt, ot, D);
@@ -354,7 +356,7 @@ void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int
         int64_t m = MR_MIN(to - j, KEYS), mp = attention_pad(m, VF_LANES);
         tile_gather(&k, j, m, d, 1, kr, ld);
         tile_transpose(kr, ld, m, d, kt, mp);
-        // gv is not needed yet: it holds the rows of v until they are transposed
+        // gv is unused so far: it is the buffer for the rows of v before they are transposed
         tile_gather(&v, j, m, dv, 1, gv, lv);
         tile_transpose(gv, lv, m, dv, vt, mp);
         memset(gk, 0, (size_t)(m * ld) * 4);
@@ -367,7 +369,7 @@ void tile_backward(const attention_job *jb, int64_t b, int64_t g, int64_t h, int
             tile_gather(&dy, i, rows, dv, 1, yt, lv);
             tile_product(rows, mp, d, qt, ld, 1, kt, mp, p, mp, false);
             for (int64_t r = 0; r < rows; r++) {
-                // a query all of whose keys have a bias of -inf sees none
+                // a query whose keys all have a bias of -inf sees no key
                 int64_t n = lse[i + r] > -INFINITY ? attention_seen_of(&keys, i + r, j, m) : 0;
                 if (mr_given(jb->bias))
                     attention_add_bias(jb, h, i + r, &keys, j, n, 1, p + r * mp);

@@ -1,5 +1,6 @@
-/* cast: the same values in another dtype, nearest even where bits are lost; floats become integers
- * by dropping the fraction. f32 and bf16 are vectorised, other pairs go element by element.
+/* cast: the same values in another dtype. Lost bits are rounded to nearest even; floats become
+ * integers by dropping the fraction. f32 and bf16 are vectorised, other pairs convert one element
+ * at a time.
  * Licence: Apache-2.0 */
 #include "op/row.h"
 
@@ -67,7 +68,7 @@ MR_OP(cast) = {
     .cases = MR_CASES("x=[3,5,17]/any f32 dtype=bf16", "x=[3,40003] bf16 dtype=f32",
                       "x=[7,9] i32 dtype=f32", "x=[7,9] f32 0..9 dtype=i32",
                       "x=[4,6] bool dtype=f32", "x=[5] f32 dtype=f64",
-                      // half a step of a mantissa of three bits
+                      // rtol: half a step of a mantissa of three bits
                       "x=[9,7]/any f32 -440..440 dtype=f8_e4m3 rtol=0.0625 grad=elsewhere",
                       "x=[3,70] f8_e5m2 -600..600 dtype=bf16"),
 };

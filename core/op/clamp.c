@@ -1,4 +1,4 @@
-/* clamp: y = min(max(x, low), high), NaN stays; dx = dy where low <= x <= high, else 0.
+/* clamp: y = min(max(x, low), high), NaN stays NaN; dx = dy if low <= x <= high, else 0.
  * Memory-bound. Licence: Apache-2.0 */
 #include "op/row.h"
 
@@ -6,21 +6,22 @@ typedef struct limits {
     double low, high;
 } limits;
 
-/* the nearest number within the limits; NaN stays NaN because it stands second */
+/* the nearest number within the limits; NaN stays NaN because vf_max returns its second argument
+ * then */
 VF_INLINE vf within(const limits *a, vf x)
 {
     return vf_min(vf_set((float)a->high), vf_max(vf_set((float)a->low), x));
 }
 
-/* 1 where x lies within the limits, else 0: the distance from them, however small, is brought
- * beyond 1 by two factors */
+/* 1 if x is within the limits, else 0: two factors of 2^100 make any distance from the limits
+ * larger than 1 */
 VF_INLINE vf inside(const limits *a, vf x)
 {
     vf far = vf_set(0x1p100f), d = x - within(a, x), one = vf_set(1.0f);
     return one - vf_min(one, vf_max(d, vf_set(0.0f) - d) * far * far);
 }
 
-// the same in f64, by comparisons, which a NaN passes
+// within() in f64, by comparisons, which keep a NaN
 static double held(const limits *a, double x)
 {
     if (x < a->low)

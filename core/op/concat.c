@@ -1,12 +1,13 @@
-/* concat: tensors joined along one axis. In a graph it never runs: finish() lets the parts be
- * produced in their place. Eager calls run it. Any dtype; moves bytes. Licence: Apache-2.0 */
+/* concat: joins tensors along one axis. In a graph it never runs: finish() makes ops write the
+ * parts into the result directly. Eager calls run it. Any dtype; copies bytes.
+ * Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct attrs {
     int64_t axis;
 } attrs;
 
-/* Part i of the output as a view of its own. */
+/* A view of part i of the output. */
 static mr_view slot(const mr_call *call, int64_t axis, int i, int64_t *at)
 {
     mr_view v = call->out[0];
@@ -33,8 +34,8 @@ static mr_status infer(mr_infer *c)
     const mr_desc *first = c->in[0];
     char ta[128], tb[128];
     if (a->axis >= first->rank)
-        return mr_fail(MR_E_SHAPE, "axis %lld of %s: expected 0..%d", (long long)a->axis,
-                       mr_desc_text(first, ta, sizeof ta), first->rank - 1);
+        return mr_fail(MR_E_SHAPE, "axis is %lld, x0 is %s; expected axis 0..%d",
+                       (long long)a->axis, mr_desc_text(first, ta, sizeof ta), first->rank - 1);
     mr_row_like(c, 0, first);
     for (int i = 1; i < c->n_in && c->in[i]; i++) {
         mr_desc like = *c->in[i];

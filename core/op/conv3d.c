@@ -4,12 +4,13 @@
  *
  *   x [B, T, H, W, C]     w [O, C / groups, kt, kh, kw]     y [B, T', H', W', O]
  *
- * Zeros lie outside, as many as `pad` says: before and behind time, height, width; with `edge` the
- * nearest place stands for each of them. A causal convolution has pad = {kt - 1, 0, ...}, a 2-D
- * convolution kt = 1. T' = (T + before + behind - kt) / stride + 1.
+ * `pad` is the number of zeros before and behind time, height and width; with `edge` the padding
+ * repeats the nearest position. A causal convolution has pad = {kt - 1, 0, ...}, a 2-D convolution
+ * kt = 1. T' = (T + before + behind - kt) / stride + 1.
  *
- * The way a product takes: cpu/conv.h. No way there reads edges, which the naive row takes: layers
- * on a CPU lay copies next to x instead, and what makes x writes between them (nn/volume.lua).
+ * cpu/conv.h chooses the algorithm. None of its algorithms supports `edge`, which the naive kernel
+ * computes. So layers on a CPU add copies of the edges around x, and the op that computes x writes
+ * between them (nn/volume.lua).
  * Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #include "op/row.h"
@@ -27,7 +28,7 @@ static mr_status check_list(const char *name, const mr_ints *list, int64_t n, in
     if (list->n != 0 && list->n != n)
         return mr_fail(MR_E_USAGE, "%s has %lld entries, expected %lld: %s", name,
                        (long long)list->n, (long long)n,
-                       n == 3 ? "time, height, width" : "two each of time, height, width");
+                       n == 3 ? "time, height, width" : "before and behind of time, height, width");
     for (int64_t i = 0; i < list->n; i++)
         if (list->v[i] < least || list->v[i] > 1 << 20)
             return mr_fail(MR_E_USAGE, "%s: entry %lld is %lld, expected %lld to %d", name,
@@ -35,7 +36,7 @@ static mr_status check_list(const char *name, const mr_ints *list, int64_t n, in
     return MR_OK;
 }
 
-/* The geometry of x and w; out[] are the lengths of y. */
+/* Compute the geometry of a convolution of x by w; out[] are the lengths of y. */
 static mr_status spec_of(const attr *a, const mr_desc *x, const mr_desc *w, mr_conv_spec *s)
 {
     char tx[128], tw[128];
@@ -62,14 +63,16 @@ static mr_status spec_of(const attr *a, const mr_desc *x, const mr_desc *w, mr_c
         int64_t length = s->in[i] + s->before[i] + s->after[i];
         if (s->kernel[i] < 1 || length < s->kernel[i])
             return mr_fail(MR_E_SHAPE,
-                           "x is %s with %lld and %lld positions of padding, w is %s; "
-                           "the kernel is longer than axis %d",
+                           "x is %s with %lld and %lld positions of padding, w is %s; expected a "
+                           "kernel no longer than the padded axis %d",
                            mr_desc_text(x, tx, sizeof tx), (long long)s->before[i],
                            (long long)s->after[i], mr_desc_text(w, tw, sizeof tw), i);
         s->out[i] = (length - s->kernel[i]) / s->stride[i] + 1;
         if (a->edge && s->in[i] == 0)
-            return mr_fail(MR_E_SHAPE, "x is %s; expected places on axis %d, which edge repeats",
-                           mr_desc_text(x, tx, sizeof tx), i + 1);
+            return mr_fail(
+                MR_E_SHAPE,
+                "x is %s; expected at least one position on axis %d, since edge repeats it",
+                mr_desc_text(x, tx, sizeof tx), i + 1);
     }
     return MR_OK;
 }
@@ -106,7 +109,8 @@ static mr_status check_dy(const mr_conv_spec *s, const mr_desc *dy)
                    mr_desc_text(&y, expected, sizeof expected));
 }
 
-/* The gradient of x: its lengths are an attribute, since strides round them away. */
+/* The shape of the gradient of x. Its lengths are an attribute: with strides, dy does not determine
+ * them. */
 static mr_desc desc_of_x(const attr *a, const mr_desc *dy, const mr_desc *w)
 {
     int64_t dim[5] = {dy->dim[0], a->dims.v[0], a->dims.v[1], a->dims.v[2], w->dim[1] * a->groups};
@@ -162,7 +166,7 @@ static mr_status grad(mr_grad *g)
     return MR_OK;
 }
 
-/* ---- one call as its geometry; infer has checked it ---- */
+/* ---- the geometry of a call that infer has checked ---- */
 
 static mr_conv_spec forward_spec(const mr_call *c)
 {
@@ -192,11 +196,11 @@ static bool has_edge(const mr_call *c)
     return a->edge;
 }
 
-/* ---- the truth ---- */
+/* ---- reference ---- */
 
 typedef void visit_fn(void *user, int64_t x, int64_t w, int64_t y);
 
-/* Calls visit with the elements of x, w and y of every product of the sum. */
+/* Call `at` for every product of the sum, with the indices of its elements of x, w and y. */
 static void visit(const mr_conv_spec *s, bool edge, visit_fn *at, void *user)
 {
     int64_t c_group = s->channels / s->groups, o_group = s->filters / s->groups;
@@ -318,18 +322,18 @@ static void release(void *state)
 #field, MR_ATTR_INTS, offsetof(attr, field), .doc = text                                   \
     }
 #define CONV_ATTRS                                                                                 \
-    LIST(stride, "positions between outputs: time, height, width; 1 where absent"),                \
-        LIST(pad, "places before and behind time, height and width; none where absent"),           \
+    LIST(stride, "positions between outputs: time, height, width; default 1"),                     \
+        LIST(pad, "positions of padding before and behind time, height and width; default 0"),     \
         {"groups",                                                                                 \
          MR_ATTR_I64,                                                                              \
          offsetof(attr, groups),                                                                   \
          .def = 1,                                                                                 \
          .min = 1,                                                                                 \
          .max = 1 << 20,                                                                           \
-         .doc = "parts that channels fall into"},                                                  \
+         .doc = "number of groups of channels"},                                                   \
     {                                                                                              \
         "edge", MR_ATTR_BOOL, offsetof(attr, edge),                                                \
-            .doc = "those places are like the nearest of x, in place of zeros"                     \
+            .doc = "padding repeats the nearest position of x instead of zeros"                    \
     }
 #define CONV_CPU(id)                                                                               \
     {                                                                                              \
@@ -339,8 +343,8 @@ static void release(void *state)
 
 MR_OP(conv3d) = {
     .name = "conv3d",
-    .doc = "Convolution of channels-last volumes: any stride, zeros or edges by axis and side, "
-           "groups.",
+    .doc = "Convolution of channels-last volumes with strides, groups, and padding per axis and "
+           "side by zeros or edges.",
     .ref = "cross-correlation as in PyTorch 2 conv3d",
     .in = {{"x", "[B, T, H, W, C] f32|bf16", MR_CONTIG, 0},
            {"w", "[O, C/groups, kt, kh, kw] like x", MR_CONTIG, 0},
@@ -364,12 +368,12 @@ MR_OP(conv3d) = {
                       "x=[1,1,70,71,2] f32 w=[3,2,1,3,3] f32 pad={0,0,1,1,1,1}",
                       "x=[1,3,2,3,64] f32 w=[80,64,2,3,3] f32 bias=[80] f32 pad={1,0,1,1,1,1}",
                       "x=[1,2,3,2,64] bf16 w=[64,64,1,3,3] bf16 pad={0,0,2,0,1,1}",
-                      // every channel by itself
+                      // each channel is a group
                       "x=[2,5,6,11,33] f32 w=[33,1,5,3,3] f32 bias=[33] f32 groups=33 "
                       "pad={2,2,1,1,1,1}",
                       "x=[1,7,5,9,40] bf16 w=[40,1,3,3,3] bf16 groups=40 stride={2,1,2} "
                       "pad={1,1,0,1,2,0}",
-                      // edges: causal, wider than x, strides, one place
+                      // edges: causal, wider than x, with strides, of one position
                       "x=[1,3,4,5,8] f32 w=[6,8,3,3,3] f32 bias=[6] f32 pad={2,0,1,1,1,1} edge=1",
                       "x=[2,2,3,1,6] f32 w=[4,3,2,3,5] f32 groups=2 stride={1,2,1} "
                       "pad={1,2,3,1,2,4} edge=1",
@@ -435,7 +439,7 @@ MR_OP(conv3d_dw) = {
         "dy=[2,3,3,2,8] f32 x=[2,4,5,6,12] f32 acc=[8,3,2,3,1] f32 groups=4 "
         "stride={1,2,3} pad={0,0,2,0,0,0}",
         "dy=[1,1,70,71,3] f32 x=[1,1,70,71,2] f32 acc=[3,2,1,3,3] f32 pad={0,0,1,1,1,1}",
-        // oneDNN's sums are not all here
+        // shapes that oneDNN's sums do not cover all
         "dy=[1,2,4,7,16] bf16 x=[1,3,8,7,16] bf16 acc=[16,16,3,2,2] f32 stride={2,2,1} "
         "pad={1,1,0,0,0,1}",
         "dy=[2,3,5,8,20] f32 x=[2,4,6,7,20] f32 acc=[20,1,4,3,2] f32 groups=20 pad={1,1,0,1,2,0}",

@@ -1,8 +1,8 @@
-/* copy: the same values, densely laid out. The graph inserts it where a row wants denser strides.
- * Any dtype; moves bytes, changes none. Licence: Apache-2.0 */
+/* copy: the same values in dense memory. The graph inserts it before an op that needs denser
+ * strides. Any dtype; copies bytes. Licence: Apache-2.0 */
 #include "op/row.h"
 
-/* n elements of w bytes; the sizes are constants at every call, so the copies are single moves. */
+/* Copy n elements of w bytes. w is a compile-time constant, so each copy is one instruction. */
 VF_INLINE void move(char *y, int64_t ys, const char *x, int64_t xs, int64_t n, size_t w)
 {
     for (int64_t i = 0; i < n; i++)

@@ -1,19 +1,18 @@
-/* dynamic8: numbers as codes of 8 bits with a scale for each block of them, and back. So an
- * optimizer keeps its moments.
+/* dynamic8: encodes numbers as 8-bit codes with one scale per block, and decodes them. Optimizers
+ * store their moments this way.
  *
  *   scale [b] = largest |x| of block b                (f32; at most FLT_MAX)
  *   codes [i] = the code whose value is nearest to x[i] / scale
  *   x[i]      = value of codes[i] times scale         (values: op/dynamic8.h)
  *
- * With `root` the codes are those of square roots, and `scale` is the largest root: so second
- * moments keep as many decades as first ones, and of numbers that change by a hundredth a step
- * fewer round back to the code that they had.
+ * With `root` codes and scale encode square roots. So second moments cover as many decades as first
+ * ones, and fewer numbers that change by a hundredth per step round back to their old code.
  *
- * A block whose numbers are those that its codes stand for already is left as it is: a step that
- * changes nothing changes no bit. Values are at most 1 % of themselves apart near the largest
- * magnitude and 10 times coarser with each decade below it; spec/core/op/dynamic8.c holds the
- * bounds. Reads 4 and writes 1 byte per number to encode, the other way round to decode; the codes
- * that were there are read too. The last block may be short. No sums: the bits depend on nothing.
+ * A block whose codes already represent its numbers is not written: a step that changes no number
+ * changes no bit. Near the largest magnitude, neighbouring values differ by at most 1 %; with each
+ * decade below, they are 10 times coarser (spec/core/op/dynamic8.c checks the bounds). Encoding
+ * reads 4 bytes per number and its old code, and writes 1 byte; decoding reads 1 and writes 4. The
+ * last block can be short. There are no sums, so the bits do not depend on the team.
  * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 #include "op/row.h"
@@ -41,11 +40,11 @@ static mr_status check(const mr_infer *c, const mr_desc *all, const mr_desc *sca
     MR_TRY(mr_row_rank(scale, "scale", 1));
     int64_t blocks = (all->dim[0] + a->block - 1) / a->block;
     if (scale->dim[0] != blocks)
-        return mr_fail(MR_E_SHAPE,
-                       "scale has %lld numbers, expected %lld: one for each %lld of "
-                       "%lld",
-                       (long long)scale->dim[0], (long long)blocks, (long long)a->block,
-                       (long long)all->dim[0]);
+        return mr_fail(
+            MR_E_SHAPE,
+            "scale has %lld numbers, expected %lld: one per block of %lld of %lld numbers",
+            (long long)scale->dim[0], (long long)blocks, (long long)a->block,
+            (long long)all->dim[0]);
     return MR_OK;
 }
 
@@ -69,7 +68,7 @@ static job job_of(const mr_call *c)
     return j;
 }
 
-/* dynamic8_code of n numbers, n <= CHUNK, with borders from the table. */
+/* dynamic8_code of n <= CHUNK numbers, with borders from the table of the job. */
 VF_INLINE void nearest(const job *j, const float *x, int64_t n, float scale, uint8_t *codes,
                        bool has_sign)
 {
@@ -158,7 +157,7 @@ MR_KERNEL(decode_dynamic8)
 
 /* ---- naive ---- */
 
-// the nearest of all values, tried one by one; of two the lower one
+// the code with the nearest value, by trying all; of two equally near ones the lower
 static int naive_code(bool has_sign, float share)
 {
     int best = 0;
@@ -218,7 +217,7 @@ static mr_status infer_encode(mr_infer *c)
 {
     MR_TRY(check(c, c->in[0], c->in[2]));
     if (!mr_desc_same_shape(c->in[0], c->in[1]))
-        return mr_fail(MR_E_SHAPE, "codes must be [n] as x");
+        return mr_fail(MR_E_SHAPE, "expected codes [n] with n of x");
     c->out[0] = *c->in[1];
     c->out[1] = *c->in[2];
     return MR_OK;
@@ -245,22 +244,22 @@ static void cost_decode(const mr_call *c, mr_cost *cost)
 
 #define SIGNED                                                                                     \
     {                                                                                              \
-        "signed", MR_ATTR_BOOL, offsetof(attr, has_sign), .doc = "numbers have either sign"        \
+        "signed", MR_ATTR_BOOL, offsetof(attr, has_sign), .doc = "numbers can be negative"         \
     }
 #define ROOT                                                                                       \
     {                                                                                              \
-        "root", MR_ATTR_BOOL, offsetof(attr, root), .doc = "codes are those of square roots"       \
+        "root", MR_ATTR_BOOL, offsetof(attr, root), .doc = "codes encode square roots"             \
     }
 #define BLOCK                                                                                      \
     {                                                                                              \
         "block", MR_ATTR_I64, offsetof(attr, block), .def = 64, .min = 1, .max = 1 << 20,          \
-                                                     .doc = "numbers of a block"                   \
+                                                     .doc = "numbers per block"                    \
     }
 
 MR_OP(encode_dynamic8) = {
     .name = "encode_dynamic8",
-    .doc = "Numbers as codes of 8 bits, the nearest of a map of seven decades, and the largest "
-           "magnitude of each block.",
+    .doc = "Encode numbers as 8-bit codes of the nearest of 256 values over seven decades, "
+           "relative to the largest magnitude of each block.",
     .ref = "Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2021, arXiv:2110.02861",
     .in = {{"x", "[n] f32", MR_CONTIG, MR_NO_GRAD},
            {"codes", "[n] u8", MR_CONTIG, MR_NO_GRAD},
@@ -278,10 +277,10 @@ MR_OP(encode_dynamic8) = {
                       "block=256 signed=1",
                       "x=[70] f32 -9..3 codes=[70] u8 0..255 scale=[10] f32 block=7 signed=1",
                       "x=[190] f32 0..1e-9 codes=[190] u8 0..255 scale=[3] f32 root=1",
-                      // zeros, which a first step finds: left, and over what was there
+                      // zeros, as in a first step: over codes that fit, and over other codes
                       "x=[70] f32 0..0 codes=[70] u8 0..0 scale=[2] f32 0..0 signed=1",
                       "x=[70] f32 0..0 codes=[70] u8 3..9 scale=[2] f32 1..2",
-                      // numbers whose squares are too small, and too large
+                      // numbers whose squares underflow or overflow f32
                       "x=[90] f32 -1e-38..1e-38 codes=[90] u8 0..255 scale=[2] f32 signed=1",
                       "x=[90] f32 -3e38..3e38 codes=[90] u8 0..255 scale=[2] f32 signed=1",
                       "x=[90] f32 inf..inf codes=[90] u8 0..255 scale=[2] f32"),
@@ -289,7 +288,7 @@ MR_OP(encode_dynamic8) = {
 
 MR_OP(decode_dynamic8) = {
     .name = "decode_dynamic8",
-    .doc = "The numbers that codes of 8 bits stand for.",
+    .doc = "Decode 8-bit codes to numbers.",
     .ref = "Dettmers et al. 2021, arXiv:2110.02861",
     .in = {{"codes", "[n] u8", MR_CONTIG, MR_NO_GRAD},
            {"scale", "[blocks] f32", MR_CONTIG, MR_NO_GRAD}},

@@ -1,6 +1,6 @@
-/* dynamic8: the 256 values that codes of 8 bits stand for, as shares of the largest magnitude of a
- * block: seven decades, each cut into twice as many equal parts as the one below it, then 1. With
- * signs code 127 is zero and either side has half of the parts; without, code 0 is.
+/* dynamic8: the 256 values of 8-bit codes, relative to the largest magnitude of a block. They cover
+ * seven decades; each decade has twice as many equal parts as the one below it, and the last value
+ * is 1. With signs, code 127 is zero and each sign has half of the parts; without, code 0 is zero.
  *
  * Ref: Dettmers 2015, arXiv:1511.04561; Dettmers et al. 2021, arXiv:2110.02861. For C and CUDA,
  * which define FORMULA. Licence: Apache-2.0 */
@@ -9,13 +9,13 @@
 
 enum { DYNAMIC8_CODES = 256, DYNAMIC8_DECADES = 7 };
 
-/* The value of a code, 0 to 255: the middle of its part. Values rise with codes. */
+/* The value of a code, 0 to 255: the middle of its part. A larger code has a larger value. */
 FORMULA float dynamic8_value(bool has_sign, int code)
 {
     const int zero = has_sign ? 127 : 0;
     if (code == 255)
         return 1;
-    // decades have 1, 2, 4 ... parts with signs, twice as many without
+    // decades have 1, 2, 4 ... parts with signs, and 2, 4, 8 ... without
     int distance = code < zero ? zero - code : code - zero, parts = has_sign ? 1 : 2, decade = 0;
     if (distance == 0)
         return 0;
@@ -30,7 +30,7 @@ FORMULA float dynamic8_value(bool has_sign, int code)
     return code < zero ? -value : value;
 }
 
-/* The border between a code and the next one: that of the last code is above all numbers. */
+/* The border between a code and the next one; infinity for the last code. */
 FORMULA float dynamic8_border(bool has_sign, int code)
 {
     if (code == DYNAMIC8_CODES - 1)
@@ -38,9 +38,9 @@ FORMULA float dynamic8_border(bool has_sign, int code)
     return 0.5f * (dynamic8_value(has_sign, code) + dynamic8_value(has_sign, code + 1));
 }
 
-/* The code of the part that a share from -1 to 1 lies in: of the nearest value, or one next to it
- * where two decades meet and where a product is rounded. Without a branch, so that loops over it
- * become vectors. */
+/* The code of the part that contains `share`, -1 to 1. It is the code of the nearest value, or off
+ * by one where two decades meet or a product is rounded. There is no branch, so that loops over it
+ * are vectorised. */
 FORMULA int dynamic8_part(bool has_sign, float share)
 {
     float size = fabsf(share) < 1 ? fabsf(share) : 1;
@@ -60,7 +60,7 @@ FORMULA int dynamic8_part(bool has_sign, float share)
     return code < 0 ? 0 : code > 255 ? 255 : code;
 }
 
-/* The code whose value is nearest to a share: how many borders lie below it. */
+/* The code whose value is nearest to `share`: the number of borders below it. */
 FORMULA int dynamic8_code(bool has_sign, float share)
 {
     int code = dynamic8_part(has_sign, share);
@@ -69,7 +69,7 @@ FORMULA int dynamic8_code(bool has_sign, float share)
     return dynamic8_border(has_sign, code) < share ? code + 1 : code;
 }
 
-/* What codes stand for of a number, its root or itself, and the number of it. */
+/* From a number to the value that is encoded, its square root or itself, and back. */
 FORMULA float dynamic8_kept(bool root, float x)
 {
     return root ? sqrtf(x) : x;

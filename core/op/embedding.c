@@ -1,6 +1,6 @@
-/* embedding: y[i] = sum over k of table[ids[i, k]], id -1 adds nothing; the gradient adds rows of
- * dy to acc in the order of the ids, in f32. A team member owns a range of table rows, so the order
- * does not depend on the team. Licence: Apache-2.0 */
+/* embedding: y[i] = sum over k of table[ids[i, k]]; id -1 adds nothing. The gradient adds rows of
+ * dy to acc in f32, in the order of the ids. Each thread adds to its own range of table rows, so
+ * the order does not depend on the number of threads. Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct job {
@@ -13,7 +13,7 @@ static job job_of(const mr_call *call, const mr_desc *table)
 {
     const mr_desc *ids = &call->in[0].desc;
     int64_t k = ids->dim[ids->rank - 1], n = 1;
-    // rows without ids are rows too
+    // count rows without ids, too
     for (int i = 0; i < ids->rank - 1; i++)
         n *= ids->dim[i];
     return (job){call, call->in[0].data, k, table->dim[1], n, table->dim[0]};
@@ -110,7 +110,7 @@ static mr_status grad_infer(mr_infer *c)
         return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
     mr_desc want = *ids;
     want.dtype = dy->dtype, want.dim[want.rank - 1] = acc->dim[1];
-    MR_TRY(mr_row_same_shape(dy, "dy", &want, "the looked-up value"));
+    MR_TRY(mr_row_same_shape(dy, "dy", &want, "the value of embedding"));
     mr_row_like(c, 0, acc);
     return MR_OK;
 }
@@ -150,7 +150,7 @@ static mr_status grad_naive(const mr_call *call)
             out[j.ids[i] * j.c + c] += dy[i / j.k * j.c + c];
     return MR_OK;
 }
-/* Of the table only the rows that are named are read. */
+/* Only the rows of the table that ids names are read. */
 static void cost(const mr_call *call, mr_cost *cost)
 {
     double rows = (double)mr_desc_count(&call->in[0].desc);
@@ -160,7 +160,7 @@ static void cost(const mr_call *call, mr_cost *cost)
 
 MR_OP(embedding) = {
     .name = "embedding",
-    .doc = "Sum of the table's rows named by the last dimension of ids; -1 names none.",
+    .doc = "Sum of the table's rows that the last dimension of ids names; -1 adds nothing.",
     .in = {{"ids", "[..., K] i32", MR_CONTIG, MR_NO_GRAD},
            {"table", "[R, C] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[..., C] like table", 0, false, MR_CONTIG}},

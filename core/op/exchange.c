@@ -1,21 +1,21 @@
-/* all_to_all, gather_shares, shift: parts of a tensor that change hands between ranks; shared: one
- * that all of them have.
+/* all_to_all, gather_shares, shift: send parts of a tensor between ranks. shared: marks a tensor
+ * that all ranks have.
  *
  *   all_to_all      x [.., n, .., own m, ..]: all of axis `split`, this rank's share of `join`
  *                   y [.., own n, .., m, ..]: its share of `split`, all of axis `join`
  *   gather_shares   x: this rank's share of axis `axis`      y: all of it
  *   shift           x [.., own, ..]   y [.., length, ..]: x of the rank `hops` before in the circle
- *   shared          y = x, equal on all ranks, which go on from it in ways of their own
+ *   shared          y = x, equal on all ranks; each rank computes something else from it
  *
- * A share is as share.h says, uneven where it must be, and may be empty. An all_to_all is undone by
- * the one with its axes changed, a shift by that the other way round. What reads gathered shares
- * has to be computed by all ranks alike: the gradient of x is this rank's share of that of y, and
- * nothing is sent for it. That of a shared x is the sum of what ranks found for their y, rounded
- * once: each sums its share of `axis`, then shares are gathered.
+ * share.h defines a share; shares can be uneven or empty. The inverse of an all_to_all swaps its
+ * axes; the inverse of a shift has the opposite hops. All ranks must compute the same from gathered
+ * shares: the gradient of x is then this rank's share of the gradient of y, and no message is sent.
+ * The gradient of a shared x is the sum over ranks of the gradients of y, rounded once: each rank
+ * sums its share of `axis`, then the shares are gathered.
  *
- * `group` is a number of moonreel/collective.h; 0: this rank alone, which exchanges nothing and
- * whose share is everything. Every rank of the group runs the node, also where it has nothing to
- * give. Parts are packed and unpacked here: 2 reads and 2 writes in addition to what is sent.
+ * `group` is a group number of moonreel/collective.h. 0 means this rank alone: nothing is sent, and
+ * its share is the whole axis. Every rank of the group runs the node, even with an empty share.
+ * Parts are packed and unpacked here, which costs 2 reads and 2 writes in addition to the messages.
  * Ref: parallelism 5, 6. */
 #include "moonreel/collective.h"
 #include "op/share.h"
@@ -25,7 +25,7 @@
 typedef struct attr {
     int64_t group, ranks, at, split, join, length;
 } attr;
-// of one axis
+// for ops with one axis
 typedef struct one_attr {
     int64_t group, ranks, at, axis, length, hops;
 } one_attr;
@@ -34,45 +34,47 @@ static mr_status check_axis(const mr_desc *x, int64_t axis)
 {
     char text[128];
     return axis < x->rank ? MR_OK
-                          : mr_fail(MR_E_SHAPE, "x is %s: it has no axis %lld",
+                          : mr_fail(MR_E_SHAPE, "x is %s; expected a tensor with axis %lld",
                                     mr_desc_text(x, text, sizeof text), (long long)axis);
 }
 
-// x has this rank's share of an axis of `length` positions
+// check that x has this rank's share of an axis of `length` positions
 static mr_status check_share(const mr_desc *x, int64_t axis, int64_t length, int64_t ranks,
                              int64_t at)
 {
     char text[128];
     MR_TRY(check_axis(x, axis));
     if (at >= ranks)
-        return mr_fail(MR_E_SHAPE, "rank %lld of %lld ranks", (long long)at, (long long)ranks);
+        return mr_fail(MR_E_SHAPE, "at is %lld; expected less than ranks, %lld", (long long)at,
+                       (long long)ranks);
     if (x->dim[axis] != share_of(length, ranks, at))
         return mr_fail(MR_E_SHAPE,
-                       "x is %s: of %lld positions of axis %lld rank %lld of %lld has "
-                       "%lld",
+                       "x is %s; of %lld positions of axis %lld rank %lld of %lld has %lld: "
+                       "expected that length",
                        mr_desc_text(x, text, sizeof text), (long long)length, (long long)axis,
                        (long long)at, (long long)ranks, (long long)share_of(length, ranks, at));
     return MR_OK;
 }
 
-// what is read and written here, and what is sent and comes
+// bytes that are packed and unpacked, sent and received
 static void cost(const mr_call *c, mr_cost *cost)
 {
     *cost = (mr_cost){0, 2 * (double)mr_desc_span_bytes(&c->in[0].desc) +
                              2 * (double)mr_desc_span_bytes(&c->out[0].desc)};
 }
 
-// of this rank alone
+// one rank
 static mr_status naive(const mr_call *c)
 {
     if (!mr_desc_same_shape(&c->in[0].desc, &c->out[0].desc))
-        return mr_fail(MR_E_UNSUPPORTED, "tensors of f64 are not exchanged between ranks");
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "ranks do not exchange f64 tensors; expected one rank, or f32 or bf16");
     return mr_view_copy(&c->out[0], &c->in[0]);
 }
 
 /* ---- parts along an axis ---- */
 
-// the bytes that counts of elements take in front of a workspace
+// bytes of the counts of elements at the start of the workspace
 static size_t counts_bytes(int64_t ranks)
 {
     return ((size_t)(2 * ranks) * sizeof(int64_t) + 63) / 64 * 64;
@@ -82,8 +84,8 @@ static size_t dense_bytes(const mr_desc *d)
     return ((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) + 63) / 64 * 64;
 }
 
-/* Copy between `line`, where the shares of all ranks along an axis of v are one after another,
- * each dense, and v; counts[rank] of their elements are given. */
+/* Copy between v and `line`, which has the shares of all ranks along an axis of v one after
+ * another, each dense. counts[rank] becomes the number of elements. */
 static mr_status repack(const mr_view *v, int64_t axis, int64_t ranks, char *line, bool pack,
                         int64_t *counts)
 {
@@ -103,7 +105,7 @@ static mr_status repack(const mr_view *v, int64_t axis, int64_t ranks, char *lin
     return MR_OK;
 }
 
-/* The same counts without a copy. */
+/* Compute the same counts without a copy. */
 static void count_shares(const mr_desc *d, int64_t axis, int64_t ranks, int64_t *counts)
 {
     const int64_t n = d->dim[axis], row = n ? mr_desc_count(d) / n : 0;
@@ -120,7 +122,7 @@ static mr_status infer_all_to_all(mr_infer *c)
     MR_TRY(check_share(x, a->join, a->length, a->ranks, a->at));
     MR_TRY(check_axis(x, a->split));
     if (a->split == a->join)
-        return mr_fail(MR_E_SHAPE, "split and join are both axis %lld: expected two different axes",
+        return mr_fail(MR_E_SHAPE, "split and join are both axis %lld; expected two different axes",
                        (long long)a->join);
     mr_desc y = *x;
     y.dim[a->split] = share_of(x->dim[a->split], a->ranks, a->at);
@@ -290,18 +292,20 @@ MR_KERNEL(shared)
         .max = (double)(1ll << 40), .doc = text                                                    \
     }
 #define GROUP(type)                                                                                \
-    WHOLE(type, group, 0, "number of a group of ranks; 0: this one alone"),                        \
-        WHOLE(type, ranks, 1, "of the group"), WHOLE(type, at, 0, "place of this rank in it")
+    WHOLE(type, group, 0, "group number; 0: this rank alone"),                                     \
+        WHOLE(type, ranks, 1, "of the group"),                                                     \
+        WHOLE(type, at, 0, "index of this rank in the group")
 
 MR_OP(all_to_all) = {
     .name = "all_to_all",
-    .doc = "All of one axis and a share of another become a share of the one and all of the other.",
+    .doc = "From all of axis `split` and a share of axis `join` to a share of `split` and all of "
+           "`join`.",
     .ref = "Jacobs et al. 2023, arXiv:2309.14509",
     .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[...] like x", 0, false, MR_CONTIG}},
-    .attr = {GROUP(attr), WHOLE(attr, split, 0, "axis of which ranks get their shares"),
-             WHOLE(attr, join, 0, "axis of which ranks bring their shares"),
-             WHOLE(attr, length, 0, "positions of axis `join` over all ranks")},
+    .attr = {GROUP(attr), WHOLE(attr, split, 0, "axis that is split between the ranks"),
+             WHOLE(attr, join, 0, "axis along which shares are joined"),
+             WHOLE(attr, length, 0, "length of axis `join` over all ranks")},
     .infer = infer_all_to_all,
     .grad = grad_all_to_all,
     .cost = cost,
@@ -313,11 +317,11 @@ MR_OP(all_to_all) = {
 };
 MR_OP(gather_shares) = {
     .name = "gather_shares",
-    .doc = "The shares of all ranks along an axis, in their order.",
+    .doc = "The shares of all ranks along an axis, in the order of ranks.",
     .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[...] like x", 0, false, MR_CONTIG}},
     .attr = {GROUP(one_attr), WHOLE(one_attr, axis, 0, "axis of which ranks have shares"),
-             WHOLE(one_attr, length, 0, "positions of it over all ranks")},
+             WHOLE(one_attr, length, 0, "length of the axis over all ranks")},
     .infer = infer_gather,
     .grad = grad_gather,
     .cost = cost,
@@ -328,18 +332,19 @@ MR_OP(gather_shares) = {
 };
 MR_OP(shift) = {
     .name = "shift",
-    .doc = "What another rank in the circle has.",
+    .doc = "The part of another rank in the ring.",
     .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[...] like x", 0, false, MR_CONTIG}},
-    .attr = {WHOLE(one_attr, group, 0, "number of a group of ranks; 0: this one alone"),
+    .attr = {WHOLE(one_attr, group, 0, "group number; 0: this rank alone"),
              WHOLE(one_attr, axis, 0, "axis along which ranks have parts"),
-             WHOLE(one_attr, length, 0, "positions of the part that comes"),
+             WHOLE(one_attr, length, 0, "length of the part that is received"),
              {.name = "hops",
               .kind = MR_ATTR_I64,
               .at = offsetof(one_attr, hops),
               .min = -(1 << 20),
               .max = 1 << 20,
-              .doc = "from how far before in the circle; less than 0: from behind"}},
+              .doc = "how many ranks before this one in the ring it comes from; negative: after "
+                     "this one"}},
     .infer = infer_shift,
     .grad = grad_shift,
     .cost = cost_shift,
@@ -350,11 +355,11 @@ MR_OP(shift) = {
 };
 MR_OP(shared) = {
     .name = "shared",
-    .doc = "The same: what all ranks have, whose gradients they add up.",
+    .doc = "The same tensor, which all ranks have; its gradient is the sum over ranks.",
     .ref = "Shoeybi et al. 2019, arXiv:1909.08053, section 3",
     .in = {{"x", "[...] f32|bf16", MR_CONTIG, 0}},
     .out = {{"y", "[...] like x", 0, false, MR_CONTIG}},
-    .attr = {GROUP(one_attr), WHOLE(one_attr, axis, 0, "axis of which ranks add up shares")},
+    .attr = {GROUP(one_attr), WHOLE(one_attr, axis, 0, "axis whose shares the ranks sum")},
     .infer = infer_shared,
     .grad = grad_shared,
     .cost = cost_shift,

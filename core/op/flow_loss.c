@@ -1,17 +1,16 @@
-/* flow_loss: weighted mean square of the velocity error, per sample over the frames that were
- * noised.
+/* flow_loss: the weighted mean square of the velocity error, per sample, over the noised frames.
  *
  *   pred [B, C2, T, H, W]         its first C channels are used
  *   x0, noise [B, C, T, H, W] f32
- *   weight [B] f32                a sample of weight 0 adds nothing, whatever it holds
+ *   weight [B] f32                a sample of weight 0 adds nothing, even with NaN
  *   mask [B, T] bool              the frames that count; absent: all
  *
  *   per_sample[b] = sum over frames that count of (pred - (x0 - noise))^2 / (frames C H W);
  *                   0 for a sample without such frames
  *   loss          = sum over b of weight[b] per_sample[b]
  *
- * A plane (b, c, t) is summed in f32 vectors, planes are added in double and in order: bits do not
- * depend on the team. */
+ * A plane (b, c, t) is summed in f32 vectors. Planes are added in double and in order, so the bits
+ * do not depend on the number of threads. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -19,17 +18,17 @@ static mr_status check(const mr_desc *const *in)
 {
     const mr_desc *p = in[0], *x = in[1], *w = in[3], *mask = in[4];
     if (x->rank != 5 || !mr_desc_same_shape(x, in[2]))
-        return mr_fail(MR_E_SHAPE, "x0 and noise must be [B, C, T, H, W]");
+        return mr_fail(MR_E_SHAPE, "expected x0 and noise [B, C, T, H, W]");
     bool fits = p->rank == 5 && p->dim[1] >= x->dim[1];
     for (int k = 0; fits && k < 5; k++)
         fits = k == 1 || p->dim[k] == x->dim[k];
     if (!fits)
         return mr_fail(MR_E_SHAPE,
-                       "pred must be [B, C2, T, H, W] with x0's B, T, H, W and C2 >= C");
+                       "expected pred [B, C2, T, H, W] with B, T, H and W of x0 and C2 >= C");
     if (w->rank != 1 || w->dim[0] != x->dim[0])
-        return mr_fail(MR_E_SHAPE, "weight must be [B] of x0's B");
+        return mr_fail(MR_E_SHAPE, "expected weight [B] with B of x0");
     if (mask && (mask->rank != 2 || mask->dim[0] != x->dim[0] || mask->dim[1] != x->dim[2]))
-        return mr_fail(MR_E_SHAPE, "mask must be [B, T] of x0's B and T");
+        return mr_fail(MR_E_SHAPE, "expected mask [B, T] with B and T of x0");
     return MR_OK;
 }
 
@@ -63,7 +62,7 @@ static bool frame_in(const mr_view *mask, int64_t b, int64_t t)
     return !mr_given(mask) || ((const bool *)mask->data)[b * mask->desc.dim[1] + t];
 }
 
-// elements that count in sample b
+// number of elements of sample b in the loss
 static double elements_of(const mr_call *c, int64_t b)
 {
     const int64_t *n = c->in[1].desc.dim;
@@ -101,7 +100,7 @@ static mr_status grad_infer(mr_infer *c)
 {
     MR_TRY(check(c->in));
     if (c->in[5] && c->in[5]->rank != 0)
-        return mr_fail(MR_E_SHAPE, "dloss must be a scalar");
+        return mr_fail(MR_E_SHAPE, "expected dloss to be a scalar");
     if (c->in[6])
         MR_TRY(mr_row_same_shape(c->in[3], "weight", c->in[6], "dper_sample"));
     c->out[0] = *c->in[0];
@@ -147,7 +146,7 @@ VF_INLINE double plane_sum(const mr_call *c, int64_t i, mr_dtype t)
         return 0;
     int64_t pred = ((b * np[1] + k) * n[2] + frame) * plane, at = i * plane;
     double total = 0;
-    // runs of 1,024 elements are summed in f32 vectors, the runs are added in double
+    // sum runs of 1,024 elements in f32 vectors, and add the runs in double
     for (int64_t from = 0; from < plane; from += 1024) {
         int64_t to = MR_MIN(from + 1024, plane);
         vf sum = vf_zero();
@@ -199,7 +198,7 @@ static size_t loss_workspace(const mr_call *c, const mr_facts *facts)
     return (size_t)(n[0] * n[1] * n[2]) * 8;
 }
 
-// plane i of [B * C2 * T] of dpred
+// compute plane i of [B * C2 * T] of dpred
 VF_INLINE void plane_grad(const mr_call *c, int64_t i, mr_dtype t)
 {
     const int64_t *n = c->in[1].desc.dim, *np = c->in[0].desc.dim, plane = n[3] * n[4];
@@ -268,7 +267,7 @@ MR_OP(flow_loss) = {
         "pred=[1,2,1,40,60] f32 x0=[1,1,1,40,60] f32 noise=[1,1,1,40,60] f32 weight=[1] f32 0..0",
         "pred=[2,8,3,5,7] bf16 x0=[2,4,3,5,7] f32 noise=[2,4,3,5,7] f32 weight=[2] f32 0..1 "
         "mask=[2,3] bool",
-        // several runs of 1024 per plane; equal shapes of pred and x0, all the weights of one sign
+        // several runs of 1,024 per plane; pred with the shape of x0, weights of one sign
         "pred=[2,1,2,40,60] f32 x0=[2,1,2,40,60] f32 noise=[2,1,2,40,60] f32 weight=[2] f32 0.5..2",
         "pred=[2,2,2,40,60] bf16 x0=[2,1,2,40,60] f32 noise=[2,1,2,40,60] f32 weight=[2] f32 "
         "0.5..2"),

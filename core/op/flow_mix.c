@@ -1,7 +1,7 @@
 /* flow_mix: x_t = (1 - t/1000) x0 + (t/1000) noise; frames where the mask is false keep x0.
  *
  *   x0, noise, x_t [B, C, T, H, W] f32   t [B] f32, 0 clean .. 1000 pure noise   mask [B, T] bool
- * Moves 3 elements per element. */
+ * Reads and writes 3 elements per element. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -9,11 +9,11 @@ static mr_status infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0], *t = c->in[2], *mask = c->in[3];
     if (x->rank != 5 || !mr_desc_same_shape(x, c->in[1]))
-        return mr_fail(MR_E_SHAPE, "x0 and noise must be [B, C, T, H, W]");
+        return mr_fail(MR_E_SHAPE, "expected x0 and noise [B, C, T, H, W]");
     if (t->rank != 1 || t->dim[0] != x->dim[0])
-        return mr_fail(MR_E_SHAPE, "t must be [B] of x0's B");
+        return mr_fail(MR_E_SHAPE, "expected t [B] with B of x0");
     if (mask && (mask->rank != 2 || mask->dim[0] != x->dim[0] || mask->dim[1] != x->dim[2]))
-        return mr_fail(MR_E_SHAPE, "mask must be [B, T] of x0's B and T");
+        return mr_fail(MR_E_SHAPE, "expected mask [B, T] with B and T of x0");
     c->out[0] = *x;
     return MR_OK;
 }

@@ -1,14 +1,14 @@
-/* formula: what is computed element by element inside kernels, once, over a vector type.
+/* formula: the element-wise formulas of kernels, written once over a vector type.
  *
- * The text is compiled for the vectors of cpu/vec.h (row.h includes both), and for single elements,
- * `vf` being float, in C, C++ and CUDA (formula_float.h). Who includes it defines before:
+ * It is compiled for the vectors of cpu/vec.h (row.h includes both), and for single elements, with
+ * `vf` = float, in C, C++ and CUDA (formula_float.h). Define before the include:
  *
- *   FORMULA                       what stands before a function
+ *   FORMULA                       the specifiers of each function
  *   vf                            floats with + - * /
  *   vf_set, vf_fma, vf_sqrt       a constant; a * b + c rounded once; the square root
- *   vf_min, vf_max                the second argument where one is NaN
+ *   vf_min, vf_max                the second argument if one is NaN
  *   vf_recip                      1 / x for 2^-126 <= |x| <= 2^126
- *   vf_scale2, vf_power2          p 2^n for whole n: any; from -126 to 127 alone
+ *   vf_scale2, vf_power2          p 2^n for integers n: all; from -126 to 127 only
  *
  * Licence: Apache-2.0 */
 #ifndef MR_FORMULA_H
@@ -16,9 +16,9 @@
 
 /* ---- exponentials ---- */
 
-/* e^x = 2^n e^r, |r| <= ln(2) / 2, e^r by its series to r^7: error below 2 units in the last place;
- * -inf gives 0, NaN stays NaN. The outer arguments are clamped where the result is 0 or inf in any
- * case; max and min keep a NaN because it stands second. */
+/* e^x = 2^n e^r, |r| <= ln(2) / 2, e^r by its series to r^7. The error is below 2 units in the last
+ * place; -inf gives 0, NaN stays NaN. The clamps affect only arguments whose result is 0 or inf
+ * anyway; max and min keep a NaN because it is their second argument. */
 FORMULA vf formula_exp(vf x)
 {
     x = vf_min(vf_set(89.0f), vf_max(vf_set(-104.0f), x));
@@ -34,9 +34,8 @@ FORMULA vf formula_exp(vf x)
     return vf_scale2(p, n);
 }
 
-/* 1 / (1 + 2^x), relative error below 3e-7 of the exact value for |x| <= 126, beyond as at 126.
- * 2^x = 2^n 2^f, |f| <= 1/2, 2^f by a polynomial that is least wrong in the worst place (1.1e-7).
- */
+/* 1 / (1 + 2^x) with a relative error below 3e-7 for |x| <= 126; larger |x| count as 126. 2^x = 2^n
+ * 2^f, |f| <= 1/2, 2^f by a minimax polynomial (1.1e-7). */
 FORMULA vf formula_falling2(vf x)
 {
     x = vf_min(vf_set(126.0f), vf_max(vf_set(-126.0f), x));
@@ -73,7 +72,7 @@ FORMULA vf formula_silu_slope(vf x)
 #define FORMULA_GELU_CUBE 0.044715
 
 /* s = sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): gelu in its tanh form is x s. s keeps its
- * relative precision in the left tail. */
+ * relative precision for very negative x. */
 FORMULA vf formula_gelu_gate(vf x)
 {
     const double root = -2 * FORMULA_GELU_ROOT * FORMULA_LOG2E;
@@ -103,18 +102,18 @@ FORMULA vf formula_pixel(vf x)
 
 /* ---- attention ---- */
 
-/* A score's weight e^(score - low); low is the row's maximum, or the log of its sum. */
+/* The weight of a score, e^(score - low); low is the row's maximum, or the log of its sum. */
 FORMULA vf formula_weight(vf score, vf low)
 {
     return formula_exp(score - low);
 }
-/* The gradient of a score from its weight, that of its value, and D = rowsum(do o). */
+/* The gradient of a score, from its weight, the gradient of the weight, and D = rowsum(do o). */
 FORMULA vf formula_score_grad(vf weight, vf dvalue, vf D)
 {
     return weight * (dvalue - D);
 }
 
-/* The pair (a, b) turned by an angle. */
+/* Rotate the pair (a, b) by an angle. */
 FORMULA vf formula_turn_first(vf a, vf b, vf cos, vf sin)
 {
     return vf_fma(a, cos, vf_set(0.0f) - b * sin);
@@ -126,7 +125,7 @@ FORMULA vf formula_turn_second(vf a, vf b, vf cos, vf sin)
 
 /* ---- optimizer ---- */
 
-/* What all elements of an AdamW step share: see adamw.c; c1, c2 = 1 / (1 - beta^step). */
+/* The constants of an AdamW step (adamw.c); c1, c2 = 1 / (1 - beta^step). */
 typedef struct formula_adam {
     vf scale, b1, b2, c1, c2, eps, lr, wd;
 } formula_adam;
@@ -138,7 +137,7 @@ FORMULA void formula_adamw(const formula_adam *t, vf grad, vf *master, vf *m, vf
     *master =
         *master - t->lr * vf_fma(t->wd, *master, (*m * t->c1) / (vf_sqrt(*v * t->c2) + t->eps));
 }
-/* The average of weights: d mean + (1 - d) x. */
+/* The running average of weights: d mean + (1 - d) x. */
 FORMULA vf formula_average(vf d, vf mean, vf x)
 {
     return vf_fma(d, mean, (vf_set(1.0f) - d) * x);

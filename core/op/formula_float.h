@@ -1,7 +1,7 @@
-/* formula_float: formula.h for single elements, `vf` being float: C, C++ and CUDA. Define FORMULA
- * before where functions need more than `static inline`, and FORMULA_RECIP(x) where there is a
- * quicker 1 / x within 2 units in the last place. Rounds as the AVX2 build of the kernels does, bit
- * for bit. Licence: Apache-2.0 */
+/* formula_float: formula.h for single elements, with `vf` = float, in C, C++ and CUDA. Define
+ * FORMULA before if functions need more than `static inline`, and FORMULA_RECIP(x) if a faster 1 /
+ * x with an error within 2 units in the last place exists. The rounding equals that of the AVX2
+ * kernels bit for bit. Licence: Apache-2.0 */
 #ifndef MR_FORMULA_FLOAT_H
 #define MR_FORMULA_FLOAT_H
 
@@ -43,7 +43,7 @@ FORMULA vf vf_recip(vf x)
 }
 FORMULA vf vf_power2(vf p, vf n)
 {
-    // the sum's low bits are n; those of a NaN are shifted out, and p is NaN too
+    // the low bits of the sum are n; if n is NaN, so is p, and these bits do not matter
     float sum = n + 12582912.0f, power;
     uint32_t bits;
     memcpy(&bits, &sum, sizeof bits);
@@ -53,7 +53,7 @@ FORMULA vf vf_power2(vf p, vf n)
 }
 FORMULA vf vf_scale2(vf p, vf n)
 {
-    // two factors, so that neither end of the range overflows the exponent field
+    // two factors, so that no n overflows the exponent field
     int32_t k = n == n ? (int32_t)n : 0, half = k >> 1;
     return vf_power2(vf_power2(p, (vf)half), (vf)(k - half));
 }

@@ -1,8 +1,8 @@
-/* gated_residual: y = x + gate * a, the gate per (sample, frame, channel).
+/* gated_residual: y = x + gate * a, with one gate per (sample, frame, channel).
  *
  *   x, a, y [B, T, S, C]   gate [B, T, C], often with stride 0 over T
- * Backward: dx = dy; da = gate * dy; dgate = sum over S of dy * a.
- * Moves 3 elements per element forward and backward. In place on x; da in place on a. */
+ * Backward: dx = dy; da = gate * dy; dgate = sum over S of dy * a. Reads and writes 3 elements per
+ * element, forward and backward. y can overwrite x, and da can overwrite a. */
 #include "op/frame.h"
 
 static mr_status infer(mr_infer *c)
@@ -10,11 +10,12 @@ static mr_status infer(mr_infer *c)
     const mr_desc *x = c->in[0], *g = c->in[1], *a = c->in[2];
     if (x->rank != 4 || g->rank != 3 || g->dim[0] != x->dim[0] || g->dim[1] != x->dim[1] ||
         g->dim[2] != x->dim[3])
-        return mr_fail(MR_E_SHAPE, "x must be [B, T, S, C] and gate [B, T, C] of the same B, T, C");
+        return mr_fail(MR_E_SHAPE,
+                       "expected x [B, T, S, C] and gate [B, T, C] with the same B, T and C");
     if (!mr_desc_same_shape(x, a))
-        return mr_fail(MR_E_SHAPE, "a must have the shape of x");
+        return mr_fail(MR_E_SHAPE, "expected a with the shape of x");
     if (x->dtype != g->dtype || x->dtype != a->dtype)
-        return mr_fail(MR_E_SHAPE, "x, gate and a must share one dtype");
+        return mr_fail(MR_E_SHAPE, "expected x, gate and a of one dtype");
     c->out[0] = *x;
     return MR_OK;
 }
@@ -53,9 +54,9 @@ static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *g = c->in[0], *a = c->in[1];
     if (a->rank != 4 || !mr_desc_same_shape(a, c->in[2]))
-        return mr_fail(MR_E_SHAPE, "a and dy must be [B, T, S, C]");
+        return mr_fail(MR_E_SHAPE, "expected a and dy [B, T, S, C]");
     if (g->rank != 3 || g->dim[0] != a->dim[0] || g->dim[1] != a->dim[1] || g->dim[2] != a->dim[3])
-        return mr_fail(MR_E_SHAPE, "gate must be [B, T, C] of a's B, T, C");
+        return mr_fail(MR_E_SHAPE, "expected gate [B, T, C] with B, T and C of a");
     c->out[0] = *a;
     c->out[1] = mr_desc_dense(a->dtype, 3, g->dim);
     return MR_OK;
@@ -86,7 +87,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// rows begin .. end of [B * T * S]
+// compute rows begin .. end of [B * T * S]
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_desc *g = &c->in[1].desc;
@@ -111,7 +112,7 @@ MR_KERNEL(gated_residual)
     return MR_OK;
 }
 
-// da of a piece of a frame, and its share of dgate
+// compute da of a piece of a frame, and its share of dgate
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
 {
     const mr_desc *g = &c->in[0].desc;

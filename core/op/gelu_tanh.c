@@ -1,6 +1,6 @@
 /* gelu_tanh: y = x / 2 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3). With s = 1 / (1 + e^-2u)
- * this is x s, and dx = dy (s + 2 x s (1 - s) u'). Both forms are exact; s keeps its relative
- * precision in the left tail. Memory-bound: every element is read and written once.
+ * this is x s, and dx = dy (s + 2 x s (1 - s) u'). These forms are exact, and s keeps its relative
+ * precision for very negative x. Memory-bound: reads and writes each element once.
  * Licence: Apache-2.0 */
 #include "op/row.h"
 

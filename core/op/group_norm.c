@@ -2,18 +2,20 @@
  * of a sample and the channels of one group; f is the identity or SiLU. Channels come last.
  *
  *   x [B, ..., C]   w, b [C]   y like x   stats [B, groups, 2] f32: mean, rstd
- *   moments [B, groups, 3] f32: mean, sum of squares around it, how many elements
+ *   moments [B, groups, 3] f32: mean, sum of squares around it, number of elements
  *
- * A sample that comes in parts takes two sweeps: group_moments joins the moments of each part to
- * those of the parts before, group_norm_by normalises a part by the moments of all.
+ * A sample in several parts is normalised in two passes. First group_moments combines the moments
+ * of each part with those of the parts before; then group_norm_by normalises each part by the
+ * moments of all.
  *
  * Backward, with n = (x - mean) rstd and g = dy f'(n w + b), sums over the N elements of a group:
  *   dx = rstd (g w - (sum(g w) - dmean / rstd) / N - n (sum(g w n) + drstd rstd) / N)
  *   dw += sum of g n    db += sum of g
  *
- * Statistics are formed in pieces that fit a cache: mean, then squares around it, joined in double
- * by Chan's formula. Pieces are fixed by the shape and joined in order, so bits do not depend on
- * the team. Moves 3 elements per element forward, 5 backward. Licence: Apache-2.0 */
+ * Statistics are computed in pieces that fit the cache, first the mean, then the squares around it,
+ * and combined in double by Chan's formula. The shape alone determines the pieces, and they are
+ * combined in order, so the bits do not depend on the number of threads. Reads and writes 3
+ * elements per element forward, 5 backward. Licence: Apache-2.0 */
 #include "op/group_norm.h"
 
 static mr_status check_groups(const group_attr *a, const mr_desc *x)
@@ -24,9 +26,10 @@ static mr_status check_groups(const group_attr *a, const mr_desc *x)
                        mr_desc_text(x, text, sizeof text));
     int64_t channels = x->dim[x->rank - 1];
     if (channels % a->groups)
-        return mr_fail(MR_E_SHAPE, "x is %s: %lld channels do not fall into %lld groups",
-                       mr_desc_text(x, text, sizeof text), (long long)channels,
-                       (long long)a->groups);
+        return mr_fail(
+            MR_E_SHAPE,
+            "x is %s, expected a number of channels (%lld) that is a multiple of groups, %lld",
+            mr_desc_text(x, text, sizeof text), (long long)channels, (long long)a->groups);
     return MR_OK;
 }
 
@@ -63,7 +66,7 @@ static mr_status grad_infer(mr_infer *c)
     const mr_desc *x = c->in[0];
     MR_TRY(check(c->attr, x, c->in[1], c->in[2]));
     mr_desc stats = stats_desc(c->attr, x);
-    MR_TRY(mr_row_same_shape(&stats, "what x asks for", c->in[3], "stats"));
+    MR_TRY(mr_row_same_shape(&stats, "the shape for x", c->in[3], "stats"));
     MR_TRY(mr_row_same(x, "x", c->in[4], "dy"));
     if (c->in[5])
         MR_TRY(mr_row_same_shape(c->in[3], "stats", c->in[5], "dstats"));
@@ -90,7 +93,7 @@ static mr_status moments_infer(mr_infer *c)
     MR_TRY(check_groups(c->attr, c->in[0]));
     c->out[0] = moments_desc(c->attr, c->in[0]);
     if (c->in[1])
-        MR_TRY(mr_row_same_shape(&c->out[0], "what x asks for", c->in[1], "before"));
+        MR_TRY(mr_row_same_shape(&c->out[0], "the shape for x", c->in[1], "before"));
     return MR_OK;
 }
 
@@ -98,7 +101,7 @@ static mr_status by_infer(mr_infer *c)
 {
     MR_TRY(check(c->attr, c->in[0], c->in[1], c->in[2]));
     mr_desc moments = moments_desc(c->attr, c->in[0]);
-    MR_TRY(mr_row_same_shape(&moments, "what x asks for", c->in[3], "moments"));
+    MR_TRY(mr_row_same_shape(&moments, "the shape for x", c->in[3], "moments"));
     mr_row_like(c, 0, c->in[0]);
     return MR_OK;
 }
@@ -108,7 +111,7 @@ static mr_status grad(mr_grad *g)
     const group_attr *a = g->attr;
     mr_ref acc[2] = {MR_NONE, MR_NONE}, out[3], dy = g->dout[0];
     const mr_desc *x = mr_grad_desc(g, g->in[0]);
-    // y is not read: the statistics alone have a gradient
+    // y is not used: only the statistics have a gradient
     if (dy == MR_NONE) {
         mr_ints dims = {.n = x->rank};
         memcpy(dims.v, x->dim, sizeof dims.v);
@@ -160,14 +163,14 @@ static size_t grad_workspace(const mr_call *c, const mr_facts *facts)
 
 #define GROUPS                                                                                     \
     {                                                                                              \
-        "groups", MR_ATTR_I64, offsetof(group_attr, groups),                                       \
-            .def = 32, .min = 1, .max = 65536, .doc = "parts that channels fall into"              \
+        "groups", MR_ATTR_I64, offsetof(group_attr, groups), .def = 32, .min = 1, .max = 65536,    \
+                                                             .doc = "number of groups of channels" \
     }
 #define NORM_ATTRS                                                                                 \
     GROUPS, {"eps",    MR_ATTR_F64, offsetof(group_attr, eps),     .def = 1e-6,                    \
              .min = 0, .max = 1,    .doc = "added to the variance"},                               \
     {                                                                                              \
-        "silu", MR_ATTR_BOOL, offsetof(group_attr, silu), .doc = "followed by SiLU"                \
+        "silu", MR_ATTR_BOOL, offsetof(group_attr, silu), .doc = "apply SiLU to the result"        \
     }
 MR_OP(group_norm) = {
     .name = "group_norm",
@@ -189,15 +192,15 @@ MR_OP(group_norm) = {
                       "x=[3,900,40] bf16 w=[40] bf16 b=[40] bf16 groups=2 silu=1",
                       "x=[2,1,64] f32 -0.005..0.005 w=[64] f32 b=[64] f32 groups=32",
                       "x=[1,2,2,600] f32 w=[600] f32 b=[600] f32 groups=1 silu=1",
-                      // no places, no channels, no samples: statistics are those of nothing
+                      // no positions, no channels, no samples
                       "x=[2,0,8] f32 w=[8] f32 b=[8] f32 groups=2 eps=1e-4",
                       "x=[3,5,0] bf16 w=[0] bf16 b=[0] bf16 groups=2",
                       "x=[0,5,8] f32 w=[8] f32 b=[8] f32 groups=2"),
 };
 MR_OP(group_moments) = {
     .name = "group_moments",
-    .doc = "Mean, sum of squares around it and count of groups of channels over all positions of a "
-           "sample, joined to those of positions before.",
+    .doc = "Moments of groups of channels: mean, sum of squares around it, and count, over all "
+           "positions of a sample, combined with the moments `before`.",
     .ref = "Chan, Golub & LeVeque 1979",
     .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
            {"before", "[B, groups, 3] f32", MR_CONTIG, MR_OPTIONAL}},
@@ -214,7 +217,7 @@ MR_OP(group_moments) = {
 };
 MR_OP(group_norm_by) = {
     .name = "group_norm_by",
-    .doc = "Normalise groups of channels by given moments, scale, shift, then SiLU.",
+    .doc = "Normalise groups of channels by the given moments, scale, shift, then SiLU.",
     .ref = "Wu & He 2018, arXiv:1803.08494",
     .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
            {"w", "[C] like x", MR_CONTIG, 0},
@@ -234,7 +237,7 @@ MR_OP(group_norm_by) = {
 };
 MR_OP(group_norm_grad) = {
     .name = "group_norm_grad",
-    .doc = "Gradient of group_norm; adds those of w and b to dw and db.",
+    .doc = "Gradient of group_norm with respect to x; adds the gradients of w and b to dw and db.",
     .in = {{"x", "[B, ..., C] f32|bf16", MR_CONTIG, 0},
            {"w", "[C] like x", MR_CONTIG, 0},
            {"b", "[C] like x", MR_CONTIG, 0},

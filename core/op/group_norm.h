@@ -1,5 +1,5 @@
-/* group_norm: what the files of group_norm share: attributes, how a call falls into pieces, and who
- * calls whom. Licence: Apache-2.0 */
+/* group_norm: what the files of group_norm share: attributes, the pieces of a call, and the
+ * functions that they call. Licence: Apache-2.0 */
 #ifndef MR_GROUP_NORM_H
 #define MR_GROUP_NORM_H
 
@@ -14,7 +14,7 @@ typedef struct group_attr {
 
 /* ---- a call in pieces ---- */
 
-// elements of a piece of the statistics; pieces of a sample in the sums of the gradient
+// elements per piece of the statistics; most pieces of a sample in the sums of the gradient
 enum { GROUP_ELEMENTS = 16384, GROUP_PIECES = 64 };
 
 /* A sample is `places` rows of `channels`; a piece is `length` rows of one sample. */
@@ -37,9 +37,9 @@ MR_ROW_FN group_shape group_shape_of(const mr_call *c, bool gradient)
     return s;
 }
 
-/* Workspace, in floats. Forward: mean and squares of each piece's groups, a row of channels twice
- * per worker. Backward: two sums per piece and channel. Then what each sample's channels are
- * multiplied with and shifted by. */
+/* The workspace, in floats. pieces: forward, mean and squares of the groups of each piece;
+ * backward, two sums per piece and channel. own: forward, two rows of channels per worker. rows:
+ * per sample and channel, the factors and shifts. */
 typedef struct group_room {
     float *pieces, *own, *rows;
     size_t bytes;
@@ -57,7 +57,7 @@ MR_ROW_FN group_room group_room_of(const group_shape *s, bool gradient, int thre
     return r;
 }
 
-/* ---- definitions to kernels and to f64 ---- */
+/* ---- the functions that the definitions name ---- */
 
 mr_kernel_fn mr_group_norm_naive, mr_group_moments_naive, mr_group_norm_by_naive,
     mr_group_norm_grad_naive;

@@ -1,4 +1,5 @@
-/* group_norm_kernels: group_norm, its moments and its gradient over pieces of the samples.
+/* group_norm_kernels: the kernels of group_norm, its moments and its gradient, over pieces of the
+ * samples.
  * Licence: Apache-2.0 */
 #include "op/group_norm.h"
 
@@ -6,11 +7,11 @@ typedef struct job {
     const mr_call *c;
     group_shape s;
     group_room r;
-    mr_rows rows; /* of x and y, whose rows may lie apart */
+    mr_rows rows; /* of x and y, whose rows can have a step */
 } job;
 
-/* GROUP_PARTS(id, each): id is a body of mr_cpu_for over pieces of all samples: each(job, i,
- * worker, dtype), an inline function, compiled once for either dtype of x. */
+/* GROUP_PARTS(id, each): defines id, a body of mr_cpu_for over the pieces of all samples. It calls
+ * the inline function each(job, i, worker, dtype), which is compiled once per dtype of x. */
 #define GROUP_PARTS(id, each)                                                                      \
     static void id(void *user, int64_t begin, int64_t end, int worker)                             \
     {                                                                                              \
@@ -34,7 +35,8 @@ static int64_t piece_rows(const group_shape *s, int64_t piece)
 
 /* ---- forward ---- */
 
-/* Per channel: the sum of n rows from element `at` on, or of their squares around `mean`. */
+/* Per channel, the sum of n rows from element `at` on; with `mean`, the sum of squares around
+ * it. */
 VF_INLINE void column_sums(const void *x, int64_t at, int64_t n, int64_t channels,
                            const float *mean, float *out, mr_dtype t)
 {
@@ -81,7 +83,7 @@ VF_INLINE void moments(const job *j, int64_t i, int worker, mr_dtype t)
 
 GROUP_PARTS(moments_part, moments)
 
-/* Moments of one group, joined. Ref: Chan, Golub & LeVeque 1979. */
+/* The combined moments of one group. Ref: Chan, Golub & LeVeque 1979. */
 typedef struct joined {
     double mean, squares, n;
 } joined;
@@ -95,7 +97,7 @@ static void join(joined *to, double mean, double squares, double n)
     to->mean += off * n / all, to->n = all;
 }
 
-/* Joins the moments of all pieces of group i, counted over all samples, to *to, in order. */
+/* Combine *to with the moments of all pieces of group i (of all samples), in order. */
 static void join_pieces(const job *j, int64_t i, joined *to)
 {
     const group_shape *s = &j->s;
@@ -113,7 +115,7 @@ static void set_stats(const job *j, const joined *from, float *stats)
     stats[1] = (float)(1 / sqrt(from->squares / MR_MAX(from->n, 1.0) + a->eps));
 }
 
-/* Rows per sample that passes over elements read: mean, rstd w, b. */
+/* Write the rows that the passes over elements read, per sample: mean, rstd, w, b. */
 VF_INLINE void channel_rows(const job *j, const float *stats, mr_dtype t)
 {
     const group_shape *s = &j->s;
@@ -165,7 +167,7 @@ static void set_rows(const job *j, const float *stats)
         channel_rows(j, stats, MR_F32);
 }
 
-/* y from statistics. */
+/* Compute y from the statistics. */
 static void normalise_all(job *j, const float *stats)
 {
     const mr_desc *views[] = {&j->c->in[0].desc, &j->c->out[0].desc};
@@ -214,7 +216,7 @@ MR_KERNEL(group_norm_by)
     if (j.s.pieces == 0)
         return MR_OK;
     const float *m = call->in[3].data;
-    // this op forms no moments of pieces: their place in the workspace takes mean and rstd
+    // this op has no moments of pieces: mean and rstd use their space in the workspace
     for (int64_t i = 0; i < j.s.batch * j.s.groups; i++)
         set_stats(&j, &(joined){m[3 * i], m[3 * i + 1], m[3 * i + 2]}, j.r.pieces + 2 * i);
     normalise_all(&j, j.r.pieces);
@@ -223,7 +225,7 @@ MR_KERNEL(group_norm_by)
 
 /* ---- backward ---- */
 
-/* One vector of a row: n, and g = dy f'(n w + b). */
+/* One vector of n and g = dy f'(n w + b). */
 typedef struct terms {
     vf n, g;
 } terms;
@@ -266,7 +268,7 @@ VF_INLINE void sums(const job *j, int64_t i, int worker, mr_dtype t)
 
 GROUP_PARTS(sums_part, sums)
 
-/* Sums of the pieces of each sample, left in its first piece; then dw and db over samples. */
+/* Sum the pieces of each sample into its first piece; then add the samples to dw and db. */
 static void join_sums(const job *j)
 {
     const group_shape *s = &j->s;
@@ -292,7 +294,8 @@ VF_INLINE void gradient(const job *j, int64_t i, int worker, mr_dtype t)
     bool silu = does_silu(j);
     int64_t c = s->channels, sample = i / s->pieces, n = piece_rows(s, i % s->pieces),
             at = (sample * s->places + i % s->pieces * s->length) * c;
-    const float *mean = j->r.pieces + sample * s->pieces * 2 * c; // of g w n and g w, by channel
+    const float *mean = j->r.pieces + sample * s->pieces * 2 * c; // means of g w n and of g w, per
+                                                                  // channel
     for (int64_t k = 0; k < c; k += VF_LANES) {
         int64_t m = MR_MIN(c - k, (int64_t)VF_LANES);
         vf row[GROUP_ROWS], two = vf_loadn(mean + k, m), one = vf_loadn(mean + c + k, m);
@@ -307,8 +310,8 @@ VF_INLINE void gradient(const job *j, int64_t i, int worker, mr_dtype t)
 
 GROUP_PARTS(gradient_part, gradient)
 
-/* The sums of a sample's channels become means over their groups, weighted with w; what flows back
- * into the statistics is added. */
+/* Replace the sums of a sample's channels by means over their groups, weighted by w. Add the
+ * gradients that come through the statistics. */
 static void group_means(const job *j)
 {
     const group_shape *s = &j->s;
@@ -323,7 +326,7 @@ static void group_means(const job *j)
             const float *rstd = (const float *)j->c->in[3].data + which + 1,
                         *more = j->c->in[5].data;
             double sum = 0;
-            // sums of g n come first, then those of g
+            // g < groups: sums of g n; else: sums of g
             if (more)
                 sum =
                     g < s->groups ? (double)more[which + 1] * *rstd : -(double)more[which] / *rstd;

@@ -1,5 +1,5 @@
-/* group_norm_naive: group_norm, its moments and its gradient as the formulas of group_norm.c read,
- * in f64. Licence: Apache-2.0 */
+/* group_norm_naive: group_norm, its moments and its gradient by the formulas of group_norm.c, in
+ * f64. Licence: Apache-2.0 */
 #include "op/group_norm.h"
 
 #ifdef MR_ISA_base
@@ -54,7 +54,7 @@ mr_status mr_group_moments_naive(const mr_call *c)
         double *m = (double *)c->out[0].data + 3 * i;
         for (int k = 0; k < 3; k++)
             m[k] = before ? before[3 * i + k] : 0;
-        // one element more at a time. Ref: Welford 1962
+        // add one element at a time. Ref: Welford 1962
         for (int64_t p = 0; p < places * wide; p++) {
             double off = x[p / wide * channels + p % wide] - m[0];
             m[2]++, m[0] += off / m[2];

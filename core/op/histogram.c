@@ -2,13 +2,12 @@
  *
  *   x [n] f32, scale [1] f64 -> y [500] f64: 497 bins, the count of NaNs, sum, sum of squares
  *
- * Bins 0 .. 247 hold negative values, bin 248 values near zero, bins 249 .. 496 positive values.
+ * Bins 0 .. 247 count negative values, bin 248 values near zero, bins 249 .. 496 positive values.
  * Each interval between two powers of two has four bins of equal width. The sign, the exponent and
- * two more bits of an f32 give the bin of x scale. Magnitudes below 2^-46 are in bin 248;
+ * two mantissa bits of the f32 x scale determine its bin. Magnitudes below 2^-46 are in bin 248;
  * magnitudes of 2^16 and above are in the outermost bins. A value on an edge is in the bin farther
- * from zero. The sums are over finite elements.
- * Reads 4 bytes per element. Counts of pieces are whole numbers, sums are added piece by piece:
- * equal for any number of threads. */
+ * from zero. The sums are over finite elements. Reads 4 bytes per element. Counts are integers, and
+ * sums are added piece by piece, so the bits do not depend on the number of threads. */
 #include "op/row.h"
 
 enum { PIECE = 1 << 16, SIDE = 248, BINS = 2 * SIDE + 1, ALL = BINS + 3 };
@@ -18,7 +17,7 @@ static mr_status infer(mr_infer *c)
 {
     MR_TRY(mr_row_rank(c->in[0], "x", 1));
     if (c->in[1]->rank != 1 || c->in[1]->dim[0] != 1)
-        return mr_fail(MR_E_SHAPE, "scale must be [1]");
+        return mr_fail(MR_E_SHAPE, "expected scale [1]");
     c->out[0] = mr_desc_dense(MR_F64, 1, (const int64_t[]){ALL});
     return MR_OK;
 }
@@ -29,7 +28,7 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = (mr_cost){4 * n, 4 * n + 8 * (ALL + 1)};
 }
 
-/* The bin of a number that is one. */
+/* The bin of x, which is not NaN. */
 static int bin_of(float x)
 {
     uint32_t bits;
@@ -56,7 +55,7 @@ static void add(const float *x, int64_t begin, int64_t end, float scale, uint32_
     }
 }
 
-// the bin by comparing with its edges, in double
+// find each bin by comparing with its edges, in double
 static mr_status naive(const mr_call *c)
 {
     const double *x = c->in[0].data, scale = *(const double *)c->in[1].data;
@@ -78,7 +77,7 @@ static mr_status naive(const mr_call *c)
     return MR_OK;
 }
 
-/* What a piece leaves in the workspace. */
+/* The result of a piece, in the workspace. */
 typedef struct piece {
     double sums[2];
     uint32_t counts[BINS + 1];
@@ -120,8 +119,8 @@ static size_t workspace(const mr_call *c, const mr_facts *facts)
 
 MR_OP(histogram) = {
     .name = "histogram",
-    .doc = "How many elements have which magnitude, four bins to a power of two.",
-    .ref = "HistogramProto of TensorBoard, whose bins each writer chooses",
+    .doc = "Count elements by sign and magnitude, in four bins per power of two.",
+    .ref = "HistogramProto of TensorBoard; each writer chooses its bins",
     .in = {{"x", "[n] f32", MR_CONTIG, MR_NO_GRAD}, {"scale", "[1] f64", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"y", "[500] f64", 0, false, MR_CONTIG}},
     .infer = infer,
@@ -130,9 +129,9 @@ MR_OP(histogram) = {
     .cpu = {.run = MR_CPU(histogram), .workspace = workspace},
     .hidden = true,
     .cases = MR_CASES("x=[1] f32 scale=[1] f64 1..1", "x=[70001] f32 scale=[1] f64 1..1",
-                      // quarters and powers, on their edges
+                      // values on the edges of bins
                       "x=[999] f32 -4..4 scale=[1] f64 0.25..0.25",
-                      // beyond both ends
+                      // values beyond the first and the last edge
                       "x=[500] f32 scale=[1] f64 1e-13..1e-13",
                       "x=[500] f32 scale=[1] f64 1e5..1e5",
                       "x=[500] f32 scale=[1] f64 1e300..1e300"),

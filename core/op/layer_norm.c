@@ -4,17 +4,18 @@
  *
  * Backward, with n the normalised x and g = dy * w:
  *   dx  = rsqrt(var + eps) * (g - mean(g) - n * mean(g n))
- *   dw += sum over rows of dy n, by the row layer_norm_dw
- *   db += sum over rows of dy, by the row linear_db */
+ *   dw += sum over rows of dy n, by the op layer_norm_dw
+ *   db += sum over rows of dy, by the op linear_db */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 static mr_status check_weight(const mr_desc *x, const mr_desc *w, const char *name)
 {
     if (x->rank < 1)
-        return mr_fail(MR_E_SHAPE, "x must be [..., C]");
+        return mr_fail(MR_E_SHAPE, "expected x [..., C]");
     if (w && (w->rank != 1 || w->dim[0] != x->dim[x->rank - 1] || w->dtype != x->dtype))
-        return mr_fail(MR_E_SHAPE, "%s must be [C] of x's last dimension and dtype", name);
+        return mr_fail(MR_E_SHAPE, "expected %s [C] with the last dimension and the dtype of x",
+                       name);
     return MR_OK;
 }
 
@@ -52,7 +53,7 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = mr_norm_cost(c, 8, 2);
 }
 
-// mean and 1 / deviation of a row of doubles
+// compute mean and 1 / standard deviation of a row of doubles
 static void stats(const double *x, int64_t C, double eps, double *mean, double *rstd)
 {
     double sum = 0, var = 0;
@@ -128,7 +129,7 @@ static mr_status dw_infer(mr_infer *c)
     MR_TRY(mr_row_same(x, "x", c->in[1], "dy"));
     if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] ||
         !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
-        return mr_fail(MR_E_SHAPE, "acc must be [C] f32");
+        return mr_fail(MR_E_SHAPE, "expected acc [C] f32");
     c->out[0] = *acc;
     return MR_OK;
 }
@@ -160,7 +161,7 @@ static mr_status dw_naive(const mr_call *c)
     return MR_OK;
 }
 
-// rows begin .. end; w and b may be NULL
+// compute rows begin .. end; w and b can be NULL
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_norm_attr *a = c->attr;
@@ -232,7 +233,7 @@ MR_KERNEL(layer_norm_grad)
     return MR_OK;
 }
 
-// one piece's sum of dy * normalised x
+// sum dy * normalised x over one piece
 VF_INLINE void dw_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_norm_attr *a = c->attr;

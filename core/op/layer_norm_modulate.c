@@ -1,21 +1,22 @@
-/* layer_norm_modulate: y = LayerNorm(x) * (1 + scale) + shift, no affine of its own.
+/* layer_norm_modulate: y = LayerNorm(x) * (1 + scale) + shift; LayerNorm has no weight and no bias
+ * here.
  *
  *   x, y [B, T, S, C]   shift, scale [B, T, C], often with stride 0 over T
  *   mean, var over C (biased), n = (x - mean) * rsqrt(var + eps)
  * Backward, with g = dy * (1 + scale):
  *   dx = rsqrt(var + eps) * (g - mean(g) - n * mean(g n)); dshift = sum_S dy; dscale = sum_S dy n
- * Moves 2 elements per element forward, 3 backward; a row stays in the first-level cache between
+ * Reads and writes 2 elements per element forward, 3 backward; a row stays in the L1 cache between
  * its passes. */
 #include "op/frame.h"
 
 static mr_status check(const mr_desc *x, const mr_desc *m, const char *name)
 {
     if (x->rank != 4)
-        return mr_fail(MR_E_SHAPE, "x must be [B, T, S, C], it has rank %d", x->rank);
+        return mr_fail(MR_E_SHAPE, "expected x [B, T, S, C], got rank %d", x->rank);
     if (m->rank != 3 || m->dim[0] != x->dim[0] || m->dim[1] != x->dim[1] || m->dim[2] != x->dim[3])
-        return mr_fail(MR_E_SHAPE, "%s must be [B, T, C] of x's B, T, C", name);
+        return mr_fail(MR_E_SHAPE, "expected %s [B, T, C] with B, T and C of x", name);
     if (m->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "%s must have x's dtype", name);
+        return mr_fail(MR_E_SHAPE, "expected %s with the dtype of x", name);
     return MR_OK;
 }
 
@@ -43,7 +44,7 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = mr_norm_cost(c, 8, 2);
 }
 
-// mean and 1 / deviation of a row of doubles
+// compute mean and 1 / standard deviation of a row of doubles
 static void stats(const mr_view *x, int64_t b, int64_t t, int64_t s, double eps, double *mean,
                   double *rstd)
 {
@@ -122,7 +123,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// rows begin .. end of [B * T * S]
+// compute rows begin .. end of [B * T * S]
 VF_INLINE void forward_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_norm_attr *a = c->attr;
@@ -151,7 +152,7 @@ MR_KERNEL(layer_norm_modulate)
     return MR_OK;
 }
 
-// dx of a piece of a frame, and its share of dshift and dscale
+// compute dx of a piece of a frame, and its share of dshift and dscale
 VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
 {
     const mr_norm_attr *a = c->attr;
@@ -175,7 +176,7 @@ VF_INLINE void backward_piece(const mr_call *c, int64_t i, mr_dtype t)
             vf_stx(dshift, k, 1, vf_ldx(dshift, k, 1, m, MR_F32) + d, m, MR_F32);
             vf_stx(dscale, k, 1, vf_fma(d, norm, vf_ldx(dscale, k, 1, m, MR_F32)), m, MR_F32);
         }
-        // vectors past the end of the row hold d = 0 and add nothing to either sum
+        // lanes past the end of the row have d = 0 and add nothing to the sums
         vf v1 = vf_set(vf_sum(g1) / (float)C), vn = vf_set(vf_sum(gn) / (float)C);
         for (int64_t k = 0; k < C; k += VF_LANES) {
             int64_t m = MR_MIN(C - k, (int64_t)VF_LANES);

@@ -1,7 +1,7 @@
 /* linear: y = x w^T + b, and its three gradients
  *
  *   linear_dx   dx = dy w                       linear_dw   acc += dy^T x   (f32, also from bf16)
- *   linear_db   acc += sum of the rows of dy    linear_dw does that too, where both are wanted
+ *   linear_db   acc += sum of the rows of dy    linear_dw computes it, too, if both are needed
  *
  * Sums are f32. Licence: Apache-2.0 */
 #include "cpu/rows.h"
@@ -117,7 +117,8 @@ static mr_status dx_naive(const mr_call *call)
 
 /* ---- linear_db ---- */
 
-/* At most 64 pieces of rows, fixed by the shape; partial sums [pieces, N] are added in order. */
+/* The rows are split into at most 64 pieces, by the shape alone; partial sums [pieces, N] are added
+ * in order. */
 typedef struct db {
     const mr_call *call;
     product_rows dy;
@@ -165,7 +166,7 @@ static void db_part(void *user, int64_t begin, int64_t end, int worker)
         else
             db_rows(d, i, MR_F32);
 }
-/* The rows of in[0] to acc, partial sums at the begin of the workspace. */
+/* Add the rows of in[0] to acc, with partial sums at the start of the workspace. */
 static void db_add(const mr_call *call, float *acc)
 {
     db d = db_of(call);
@@ -187,7 +188,7 @@ static mr_status db_fits(const mr_desc *dy, const mr_desc *acc, const char *name
     return mr_fail(MR_E_SHAPE, "dy is %s, %s is %s; expected [..., N] and [N]",
                    mr_desc_text(dy, td, sizeof td), name, mr_desc_text(acc, ta, sizeof ta));
 }
-/* out [n] = acc plus the m rows of dy. */
+/* Reference: out [n] = acc plus the m rows of dy. */
 static void db_truth(const double *dy, const double *acc, double *out, int64_t m, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -299,7 +300,7 @@ static mr_status dw_naive(const mr_call *call)
     return MR_OK;
 }
 
-/* ---- rows of the table ---- */
+/* ---- definitions ---- */
 
 MR_OP(linear) = {
     .name = "linear",
@@ -324,7 +325,7 @@ MR_OP(linear) = {
 };
 MR_OP(linear_dx) = {
     .name = "linear_dx",
-    .doc = "Gradient of linear for x: dy times w.",
+    .doc = "Gradient of linear with respect to x: dy times w.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"w", "[N, K] like dy", MR_CONTIG, 0}},
     .out = {{"dx", "[..., K] like dy", 0, false, MR_ROWS}},
     .infer = dx_infer,
@@ -339,8 +340,8 @@ MR_OP(linear_dx) = {
 };
 MR_OP(linear_dw) = {
     .name = "linear_dw",
-    .doc = "Gradient of linear for w: adds the transpose of dy times x to acc, in f32, and, where "
-           "db is given, the rows of dy to it.",
+    .doc = "Gradient of linear with respect to w: adds the transpose of dy times x to acc, in f32, "
+           "and, if db is given, the rows of dy to db.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0},
            {"x", "[..., K] like dy", MR_ROWS, 0},
            {"acc", "[N, K] f32", MR_CONTIG, 0},
@@ -363,7 +364,7 @@ MR_OP(linear_dw) = {
 };
 MR_OP(linear_db) = {
     .name = "linear_db",
-    .doc = "Gradient of linear for b: adds the rows of dy to acc, in f32.",
+    .doc = "Gradient of linear with respect to b: adds the rows of dy to acc, in f32.",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0}, {"acc", "[N] f32", MR_CONTIG, 0}},
     .out = {{"acc", "like acc", 2, true, MR_CONTIG}},
     .infer = db_infer,

@@ -1,8 +1,8 @@
-/* linear: what rows share whose kernel is one product over rows: linear, its gradients, and those
- * of them that gelu_tanh ends.
+/* linear: what ops share whose kernel is one matrix product over rows: linear, its gradients, and
+ * their fusions with gelu_tanh.
  *
- * Products go through cpu/product.h and are made once per node. Rows whose leading dimensions do
- * not join into one stride pass through the workspace. Licence: Apache-2.0 */
+ * cpu/product.h computes the products; each is prepared once per node. Rows without a common stride
+ * are copied to or from the workspace. Licence: Apache-2.0 */
 #ifndef MR_LINEAR_H
 #define MR_LINEAR_H
 
@@ -13,10 +13,10 @@
 
 /* ---- rows of a matrix ---- */
 
-/* [..., C] seen as rows x C. */
+/* A tensor [..., C] as a matrix of rows x C. */
 typedef struct product_rows {
-    int64_t n, c, step; /* rows, row length, elements between rows */
-    bool split;         /* no single step fits all rows: they are gathered or scattered */
+    int64_t n, c, step; /* number of rows, their length, their stride in elements */
+    bool split;         /* rows have no common stride: gather or scatter them */
 } product_rows;
 
 MR_ROW_FN product_rows product_rows_of(const mr_desc *d)
@@ -29,7 +29,7 @@ MR_ROW_FN product_rows product_rows_of(const mr_desc *d)
             r.step = d->stride[i];
         r.n *= d->dim[i];
     }
-    // the step of a single row says nothing; repeated rows (step 0) are gathered
+    // the stride of a single row does not matter; repeated rows (stride 0) are gathered
     if (r.n <= 1)
         r.step = r.c;
     if (r.step < r.c)
@@ -39,7 +39,7 @@ MR_ROW_FN product_rows product_rows_of(const mr_desc *d)
     return r;
 }
 
-/* Elements from the first row to row i. */
+/* The offset of row i from the first row, in elements. */
 MR_ROW_FN int64_t product_row_at(const mr_desc *d, int64_t i)
 {
     int64_t at = 0, rest = i;
@@ -48,23 +48,24 @@ MR_ROW_FN int64_t product_row_at(const mr_desc *d, int64_t i)
     return at;
 }
 
-/* ---- before a run ---- */
+/* ---- preparation ---- */
 
-/* What shapes say of one call, before anything is made. */
+/* The product of a call, as its shapes determine it. */
 typedef struct product_shape {
     mr_product_spec spec;
     product_rows in[2], out;
-    size_t at[3], bytes; /* workspace: gathered in[0], in[1], out, then the product's */
+    size_t at[3], bytes; /* offsets in the workspace of gathered in[0], in[1] and out, then of the
+                          * product's own */
 } product_shape;
 typedef product_shape product_shape_fn(const mr_call *call);
 
-/* Bytes of dense rows, up to a multiple of 64. */
+/* Bytes of dense rows, rounded up to a multiple of 64. */
 MR_ROW_FN size_t product_dense_bytes(int64_t elements, mr_dtype t)
 {
     return ((size_t)elements * mr_dtype_bytes(t) + 63) & ~(size_t)63;
 }
 
-/* Place in the workspace for rows that are split. */
+/* Reserve workspace for rows that are split. */
 MR_ROW_FN void product_aside(product_shape *s, const product_rows *r, mr_dtype t, int which)
 {
     s->at[which] = s->bytes;
@@ -96,7 +97,7 @@ MR_ROW_FN product_shape product_shape_of(const mr_call *call, const mr_desc *y, 
     return s;
 }
 
-/* Of a node; freed by product_release. */
+/* The state of a node; product_release frees it. */
 typedef struct product_state {
     product_shape shape;
     mr_product *product;
@@ -140,15 +141,15 @@ MR_ROW_FN const char *product_way(product_shape_fn *shape_of, const mr_call *cal
     return mr_product_way(&s.spec, facts);
 }
 
-// the operations of the product, which are what takes time
+// the cost is the operations of the product
 MR_ROW_FN void product_cost(product_shape_fn *shape_of, const mr_call *call, mr_cost *cost)
 {
     product_shape s = shape_of(call);
     cost->flop = 2.0 * (double)(s.spec.m * s.spec.k) * (double)s.spec.n;
 }
 
-/* PRODUCT_BEFORE(id): what precedes a run of the row `id`, and its cost, from the shape that
- * id_shape(call) tells. PRODUCT_CPU(id): these and its kernel, for the table. */
+/* PRODUCT_BEFORE(id): defines prepare, workspace, way and cost of the op `id` from the shape that
+ * id_shape(call) returns. PRODUCT_CPU(id): lists these and its kernel, for the definition. */
 #define PRODUCT_BEFORE(id)                                                                         \
     static mr_status id##_prepare(const mr_call *call, const mr_facts *facts, void **state)        \
     {                                                                                              \
@@ -172,7 +173,7 @@ MR_ROW_FN void product_cost(product_shape_fn *shape_of, const mr_call *call, mr_
         .workspace = id##_workspace, .way = id##_way                                               \
     }
 
-/* ---- a run ---- */
+/* ---- execution ---- */
 
 typedef struct product_mover {
     char *dense;
@@ -194,7 +195,7 @@ MR_ROW_FN void product_move_part(void *user, int64_t begin, int64_t end, int wor
     }
 }
 
-/* Move rows between a view and dense memory. */
+/* Copy rows between a view and dense memory. */
 MR_ROW_FN void product_move(const product_rows *r, char *dense, const mr_view *v, bool in,
                             int threads)
 {
@@ -202,7 +203,7 @@ MR_ROW_FN void product_move(const product_rows *r, char *dense, const mr_view *v
     mr_cpu_for(r->n, MR_MAX(1, 65536 / MR_MAX(m.row_bytes, 1)), threads, product_move_part, &m);
 }
 
-/* Input `which` as the product reads it. */
+/* Input `which` as the product reads it: gathered if it is split. */
 MR_ROW_FN void *product_gather(const mr_call *call, const product_shape *s, int which)
 {
     if (!s->in[which].split)
@@ -212,7 +213,7 @@ MR_ROW_FN void *product_gather(const mr_call *call, const product_shape *s, int 
     return dense;
 }
 
-/* y = rows of in[0] times the weight in[1], as product_shape_of has it. */
+/* Compute y = rows of in[0] times the weight in[1], by the shape in the state. */
 MR_ROW_FN mr_status product_run(const mr_call *call, const void *bias, const mr_view *y)
 {
     const product_state *own = call->state;

@@ -1,16 +1,16 @@
-/* linear_f8: y = x w^T + b of operands in 8 bits (quantise_f8), each with one scale, and
- * linear_dw_f8: acc += dy^T x, of operands that are transposed already.
+/* linear_f8: y = x w^T + b of 8-bit operands (quantise_f8), each with one scale. linear_dw_f8: acc
+ * += dy^T x, of operands that are transposed already.
  *
  *   y    = (x_scale w_scale) sum over k of x[., k] w[., k], + b
  *   dx   = linear_f8 of dy and w_t            dw = linear_dw_f8 of dy_t and x_t
  *
- * All three are sums over the innermost dimension of both operands, the one order that cuBLASLt has
- * for 8 bits on sm_89 and sm_90 ("TN"), with lengths that are multiples of 16; two operands of
- * e5m2 it does not multiply. The forward pass takes e4m3 and gradients come in e5m2, as
- * arXiv:2209.05433 and torchao's tensorwise recipe have it. x_of and w_of are what was quantised:
- * nothing of them is read, gradients flow to them as if nothing had been rounded.
+ * All three sum over the innermost dimension of both operands. cuBLASLt supports only this order
+ * ("TN") for 8 bits on sm_89 and sm_90, with lengths that are multiples of 16, and not two e5m2
+ * operands. The forward pass uses e4m3, gradients e5m2, as in arXiv:2209.05433 and torchao's
+ * tensorwise recipe. x_of and w_of are the tensors before quantisation. They are not read; they get
+ * the gradients, as if nothing had been rounded.
  *
- * On a CPU the operands are converted to f32 and multiplied by cpu/product.h: slow and exact.
+ * A CPU converts the operands to f32 and multiplies them by cpu/product.h, which is slow and exact.
  * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 #include "op/linear.h"
@@ -20,9 +20,9 @@ typedef struct attr {
     int64_t dtype;
 } attr;
 
-/* ---- what both rows ask of their operands ---- */
+/* ---- checks of the operands of both ops ---- */
 
-/* Two operands whose last dimension is summed over. */
+/* Check two operands whose last dimensions are summed over. */
 static mr_status operands_fit(const mr_desc *a, const char *a_name, const mr_desc *b,
                               const char *b_name)
 {
@@ -34,15 +34,14 @@ static mr_status operands_fit(const mr_desc *a, const char *a_name, const mr_des
                        b_name, tb);
     if (k % 16 || b->dim[0] % 16)
         return mr_fail(MR_E_SHAPE,
-                       "%s is %s, %s is %s; expected K and N to be multiples of 16, as products of "
-                       "8 bits have them; try: linear",
+                       "%s is %s, %s is %s; expected K and N to be multiples of 16, which 8-bit "
+                       "products need; try: linear",
                        a_name, ta, b_name, tb);
     if (a->dtype == MR_F8_E5M2 && b->dtype == MR_F8_E5M2)
-        return mr_fail(
-            MR_E_SHAPE,
-            "%s is %s, %s is %s; expected one of them in f8_e4m3: there is no product of "
-            "two in f8_e5m2",
-            a_name, ta, b_name, tb);
+        return mr_fail(MR_E_SHAPE,
+                       "%s is %s, %s is %s; expected one of them in f8_e4m3: libraries do not "
+                       "multiply two f8_e5m2",
+                       a_name, ta, b_name, tb);
     return MR_OK;
 }
 static mr_status scale_fits(const mr_desc *scale, const char *name)
@@ -56,12 +55,12 @@ static mr_status scale_fits(const mr_desc *scale, const char *name)
 
 /* ---- the product on a CPU ---- */
 
-/* Operands are widened in pieces, so that the workspace stays small: plans of a GPU that is not
- * there take it for that of its library. A piece is rows of x, or a range of the rows that dy and x
- * are summed over; the last one ends in zeros. */
+/* Operands are converted to f32 in pieces, so that the workspace stays small: plans for an absent
+ * GPU use this size for the workspace of its library. A piece is a range of rows of x, or of the
+ * rows over which dy and x are summed; the last piece is padded with zeros. */
 enum { PIECE = 256 };
 typedef struct shape {
-    int64_t m, n, k;      /* of the whole */
+    int64_t m, n, k;      /* of all pieces together */
     mr_product_spec spec; /* of a piece, in f32 */
     size_t a_at, b_at, bias_at, sums_at, product_at;
 } shape;
@@ -106,8 +105,8 @@ static shape dw_shape(const mr_call *call)
     return shape_of(dy->dim[0], x->dim[0], dy->dim[1], false, true);
 }
 
-/* Codes times their scale: `rows` of them from row `row`, their columns `column` to `column` +
- * `columns`, zeros where there are none. */
+/* Convert codes to f32, times their scale: rows from `row` on, columns `column` to `column` +
+ * `columns`, padded with zeros. */
 typedef struct widened {
     const uint8_t *codes;
     int64_t all_rows, all_columns, row, column, columns;
@@ -221,14 +220,14 @@ static mr_status needs(const mr_grad *ctx, int in, const char *name)
     if (ctx->in[in] != MR_NONE)
         return MR_OK;
     return mr_fail(MR_E_USAGE,
-                   "its gradient reads %s, which was not given; try: transposed = true of "
-                   "quantise_f8, and its third output",
+                   "its gradient reads %s, which is missing; try: quantise_f8 with transposed = "
+                   "true, and its third output",
                    name);
 }
 
 static mr_status linear_grad(mr_grad *ctx)
 {
-    // dy in 8 bits, transposed where the weight's gradient sums over its rows
+    // quantise dy, and transpose it if the gradient of the weight sums over its rows
     mr_ref dy = ctx->dout[0], q[MR_MAX_OUT], acc;
     if (ctx->need[X_OF] || ctx->need[W_OF])
         MR_TRY(mr_grad_op(
@@ -275,7 +274,7 @@ static mr_status linear_naive(const mr_call *call)
     return MR_OK;
 }
 
-/* Bytes of what is read and written; a tensor that was quantised is not. */
+/* Bytes that are read and written; x_of and w_of are not read. */
 static double moved(const mr_call *call, int from, int n)
 {
     double bytes = 0;
@@ -353,14 +352,14 @@ static void dw_cost(const mr_call *call, mr_cost *cost)
     *cost = (mr_cost){flop_of(&s), moved(call, 0, 5)};
 }
 
-/* ---- rows of the table ---- */
+/* ---- definitions ---- */
 
 #define F8 "f8_e4m3|f8_e5m2"
 
 MR_OP(linear_f8) = {
     .name = "linear_f8",
-    .doc = "y = x w^T + b of operands in 8 bits, each times its scale; gradients flow to what they "
-           "were made of.",
+    .doc =
+        "y = x w^T + b of 8-bit operands, each times its scale; x_of and w_of get the gradients.",
     .ref = "torchao v0.9, float8: tensorwise recipe; cuBLAS, cublasLtMatmul: FP8 kernels",
     .in = {{"x", "[..., K] " F8, MR_CONTIG, MR_NO_GRAD},
            {"x_scale", "[1] f32", MR_CONTIG, MR_NO_GRAD},
@@ -401,7 +400,7 @@ MR_OP(linear_f8) = {
 
 MR_OP(linear_dw_f8) = {
     .name = "linear_dw_f8",
-    .doc = "Gradient of linear_f8 with respect to what its w was made of, added to acc.",
+    .doc = "Gradient of linear_f8 with respect to w_of, added to acc.",
     .in = {{"dy_t", "[N, rows] " F8, MR_CONTIG, 0},
            {"dy_scale", "[1] f32", MR_CONTIG, 0},
            {"x_t", "[K, rows] " F8, MR_CONTIG, 0},

@@ -1,10 +1,9 @@
 /* linear_gelu: y = gelu_tanh(h), h = x w^T + b, and linear_dx_gelu: dh = (dy w) gelu_tanh'(h)
  *
- * What a finished graph has instead of linear and gelu_tanh, and of linear_dx and gelu_tanh_grad
- * (mr_fusion): libraries of GPUs do both at once, and h passes through memory only where somebody
- * reads it. On a CPU the two kernels run one after the other, with the bits that they have alone:
- * sums that are not kept lie in the place of the output, or, as they lay then, dense in the
- * workspace. Licence: Apache-2.0 */
+ * In a finished graph they replace linear + gelu_tanh and linear_dx + gelu_tanh_grad (mr_fusion).
+ * GPU libraries compute both in one kernel, and h is stored only if another node reads it. A CPU
+ * runs the two kernels one after the other, with the same bits as the two ops. If h is not kept, it
+ * is stored in the output; if the output is not dense, in the workspace. Licence: Apache-2.0 */
 #include "op/linear.h"
 
 typedef struct attr {
@@ -16,14 +15,14 @@ static bool kept(const mr_call *call)
     return call->n_out > 1 && call->out[1].desc.rank >= 0;
 }
 
-/* Bytes of dense sums in the workspace. */
+/* Bytes of workspace for h; 0 if an output stores it. */
 static size_t aside(const mr_call *call)
 {
     const mr_desc *y = &call->out[0].desc;
     return kept(call) || mr_desc_is_dense(y) ? 0 : product_dense_bytes(mr_desc_count(y), y->dtype);
 }
 
-/* Where the first row's result lies. */
+/* The view that stores the result of the product. */
 static mr_view sums_of(const mr_call *call)
 {
     const mr_desc *y = &call->out[0].desc;
@@ -32,7 +31,7 @@ static mr_view sums_of(const mr_call *call)
     return call->out[kept(call)];
 }
 
-/* The call of one of the two rows, without what was prepared for it. */
+/* The call of one of the two ops, without attributes, state and workspace. */
 static mr_call part_of(const mr_call *call, const mr_view *in, int n_in, const mr_view *out)
 {
     mr_call c = *call;
@@ -99,7 +98,7 @@ static product_shape linear_dx_gelu_shape(const mr_call *call)
 }
 PRODUCT_BEFORE(linear_dx_gelu)
 
-/* The call of the slope of gelu at h, times what the product gave. */
+/* The call of gelu_tanh_grad at h with the result of the product as dy. */
 static mr_call slope_of(const mr_call *call, const mr_view *sums)
 {
     return part_of(call, (const mr_view[]){call->in[2], *sums}, 2, &call->out[0]);
@@ -122,17 +121,17 @@ static mr_status dx_naive(const mr_call *call)
     return mr_op_find("gelu_tanh_grad")->naive(&slope);
 }
 
-/* ---- rows of the table ---- */
+/* ---- definitions ---- */
 
 MR_OP(linear_gelu) = {
     .name = "linear_gelu",
-    .doc = "gelu_tanh of linear, and, with keep, what it was taken of.",
+    .doc = "gelu_tanh of linear; with keep, h = linear as well.",
     .in = {{"x", "[..., K] f32|bf16", MR_ROWS, 0},
            {"w", "[N, K] like x", MR_CONTIG, 0},
            {"b", "[N] like x", MR_CONTIG, MR_OPTIONAL}},
     .out = {{"y", "[..., N] like x", 0, false, MR_ROWS},
             {"h", "[..., N] like x", 0, false, MR_ROWS}},
-    .attr = {{"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "h is wanted"}},
+    .attr = {{"keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "output h as well"}},
     .infer = infer,
     .cost = linear_gelu_cost,
     .naive = naive,
@@ -147,8 +146,8 @@ MR_OP(linear_gelu) = {
 };
 MR_OP(linear_dx_gelu) = {
     .name = "linear_dx_gelu",
-    .doc =
-        "Gradient of h through gelu_tanh and a linear behind it: dy times w, times gelu_tanh'(h).",
+    .doc = "Gradient with respect to h through gelu_tanh and the linear after it: dy times w, "
+           "times gelu_tanh'(h).",
     .in = {{"dy", "[..., N] f32|bf16", MR_ROWS, 0},
            {"w", "[N, K] like dy", MR_CONTIG, 0},
            {"h", "[..., K] like dy", MR_ANY, 0}},

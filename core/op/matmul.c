@@ -1,6 +1,6 @@
-/* matmul: y = op(a) op(b) over equal leading dimensions, op = transposition of the last two when
- * asked. Goes through cpu/product.h: one batched product where the leading dimensions join into one
- * stride, else one product per matrix. Licence: Apache-2.0 */
+/* matmul: y = op(a) op(b) over equal leading dimensions; op transposes the last two if asked.
+ * cpu/product.h computes one batched product if the leading dimensions have a common stride, else
+ * one product per matrix. Licence: Apache-2.0 */
 #include "cpu/product.h"
 #include "op/row.h"
 
@@ -10,11 +10,11 @@ typedef struct matmul {
 
 typedef struct state {
     mr_product *product;
-    int64_t loops; /* products to run: 1, or one per matrix */
+    int64_t loops; /* number of products to run: 1, or one per matrix */
 } state;
 
-/* Joins the leading dimensions of d into one step (0 for a single matrix); false when they do
- * not. */
+/* Merge the leading dimensions of d into one with a common stride (0 for a single matrix). False if
+ * they have none. */
 static bool joined(const mr_desc *d, int64_t *n, int64_t *step)
 {
     *n = 1, *step = 0;
@@ -28,7 +28,7 @@ static bool joined(const mr_desc *d, int64_t *n, int64_t *step)
     return true;
 }
 
-/* The product that runs `loops` times. */
+/* The product of a call, and the number of times that it runs. */
 static mr_product_spec spec_of(const mr_call *call, int64_t *loops)
 {
     const matmul *at = call->attr;
@@ -88,7 +88,7 @@ static const char *way(const mr_call *call, const mr_facts *facts)
     return mr_product_way(&spec, facts);
 }
 
-/* Address of matrix i. */
+/* The address of matrix i. */
 static char *matrix(const mr_view *v, int64_t i)
 {
     int64_t at = 0;
@@ -126,7 +126,7 @@ static mr_status infer(mr_infer *c)
     return MR_OK;
 }
 
-/* With A = op(a), B = op(b): dA = dy B^T, dB = A^T dy; each transposed back when its input was. */
+/* With A = op(a), B = op(b): dA = dy B^T, dB = A^T dy; each is transposed if its input was. */
 static mr_status grad(mr_grad *ctx)
 {
     const matmul *at = ctx->attr;
@@ -175,7 +175,7 @@ static void cost(const mr_call *call, mr_cost *cost)
 
 MR_OP(matmul) = {
     .name = "matmul",
-    .doc = "Matrix product over the last two dimensions; leading dimensions are equal.",
+    .doc = "Matrix product over the last two dimensions; leading dimensions must be equal.",
     .in = {{"a", "[..., M, K] f32|bf16", MR_ANY, 0}, {"b", "[..., K, N] like a", MR_ANY, 0}},
     .out = {{"y", "[..., M, N] like a", 0, false, MR_CONTIG}},
     .attr = {{"ta", MR_ATTR_BOOL, offsetof(matmul, ta), .doc = "a is stored [..., K, M]"},

@@ -1,5 +1,6 @@
-/* muon: clip, momentum, orthogonal update, average of weights, write-back to the compute dtype and
- * zeroing of the gradient, for matrices that are one after another.
+/* muon: clips the gradient, applies momentum and an orthogonal update, updates the average of the
+ * weights, writes the weights in the compute dtype and zeroes the gradient, for consecutive
+ * matrices.
  *
  *   master, grad, m [n] f32    ema [n] f32 and w [n] bf16 may be absent; n = blocks of rows x cols
  *   sumsq [1] f64, of all gradients
@@ -13,15 +14,16 @@
  *   master  = master (1 - lr lr_factor weight_decay decay) - lr lr_factor scale X
  *   ema, w, grad as in adamw.c
  *
- * A block that is higher than wide is X transposed: A = X^T X, X = a X + X (b A + c A A).
- * Each block is one thread's work from the gradient to the weight, so that its bits depend neither
- * on the team nor on the blocks next to it. Products are those of cpu/product.h, with operands of
- * bf16 where `bf16` is set and else f32; sums are f32.
+ * A block with more rows than columns is transposed: A = X^T X, X = a X + X (b A + c A A). One
+ * thread computes a block from the gradient to the weight, so its bits depend neither on the number
+ * of threads nor on other blocks. cpu/product.h computes the products, with bf16 operands if `bf16`
+ * is set, else f32; sums are f32.
  *
- * The kernel works on Y = c^(1/4) X, with which a round is three products and two diagonals:
+ * The kernel uses Y = c^(1/4) X. Then a round is three products and two additions to diagonals:
  *   G = Y Y^T,  P = a I + (b / sqrt(c) I + G) G,  Y = P Y
- * G and P are symmetric: panels of rows are multiplied from the diagonal on, the rest is mirrored.
- * One block takes 5 (3 s^2 l + s^3) operations then, s the shorter side and l the longer. */
+ * G and P are symmetric: of each panel of rows, the columns from the diagonal on are multiplied and
+ * the rest is mirrored. So one block takes 5 (3 s^2 l + s^3) operations, with s the shorter side
+ * and l the longer. */
 #include "cpu/product.h"
 #include "cpu/rows.h"
 #include "cpu/transpose.h"
@@ -30,9 +32,9 @@
 
 #include <stdatomic.h>
 
-// of fewer rows a panel costs more than symmetry saves
+// with fewer rows, a panel costs more than symmetry saves
 enum { PANELS = 4, PANEL_ROWS = 128 };
-// the rounds of a block: products of cpu/product.h, or a whole of muon_amx.c, muon_dots.c
+// who computes the rounds of a block: cpu/product.h, muon_amx.c or muon_dots.c
 typedef enum form { PRODUCTS_FORM, AMX, DOTS } form;
 enum { GRAM, SQUARE = GRAM + PANELS, NEXT = SQUARE + PANELS, PRODUCTS };
 static const double A = MUON_A, B = MUON_B, C = MUON_C;
@@ -49,12 +51,12 @@ static mr_status infer(mr_infer *c)
     const attr *a = c->attr;
     MR_TRY(update_infer(c, BUFFERS));
     if (c->in[MASTER]->dim[0] % (a->rows * a->cols))
-        return mr_fail(MR_E_SHAPE, "master must be [n], n a multiple of %lld x %lld",
+        return mr_fail(MR_E_SHAPE, "expected master [n], with n a multiple of %lld x %lld",
                        (long long)a->rows, (long long)a->cols);
     return MR_OK;
 }
 
-/* ---- what a call does ---- */
+/* ---- the work of a call ---- */
 
 static int64_t blocks_of(const mr_call *c)
 {
@@ -62,7 +64,7 @@ static int64_t blocks_of(const mr_call *c)
     return c->in[MASTER].desc.dim[0] / (a->rows * a->cols);
 }
 
-// as a device counts that makes no use of symmetry
+// the operations without the use of symmetry
 static void cost(const mr_call *c, mr_cost *cost)
 {
     const attr *a = c->attr;
@@ -72,7 +74,7 @@ static void cost(const mr_call *c, mr_cost *cost)
                       n * update_bytes(c, BUFFERS, a->keep)};
 }
 
-// What all elements share. False where nothing but the gradient changes.
+// Compute the constants of a step. False if only the gradient changes.
 typedef struct terms {
     double scale, momentum, eps, step, keep, d; /* master = keep master - step X */
 } terms;
@@ -87,7 +89,7 @@ static bool prepare_terms(const mr_call *c, terms *t)
 
 /* ---- naive ---- */
 
-// y [m, n] = a b; elements by steps
+// y [m, n] = a b, with strides per row and column
 static void product(double *y, const double *a, int64_t a_row, int64_t a_col, const double *b,
                     int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
@@ -100,7 +102,7 @@ static void product(double *y, const double *a, int64_t a_row, int64_t a_col, co
         }
 }
 
-// x becomes orthogonal; `work` holds two squares of the shorter side and a block
+// make x orthogonal; `work` has room for two squares of the shorter side and a block
 static void naive_block(const attr *a, double *x, double eps, double *work)
 {
     const int64_t r = a->rows, c = a->cols, n = r * c, s = MR_MIN(r, c);
@@ -162,7 +164,7 @@ static mr_status naive(const mr_call *call)
 
 /* ---- kernel ---- */
 
-// Y over X
+// the factor from X to Y
 static double root_of_c(void)
 {
     return sqrt(sqrt(C));
@@ -173,14 +175,14 @@ static int64_t up_to(int64_t x, int64_t unit)
     return (x + unit - 1) / unit * unit;
 }
 
-// rows of a panel of a symmetric matrix of side s
+// rows per panel of a symmetric matrix of side s
 static int64_t panel_of(int64_t s)
 {
     return up_to((s + PANELS - 1) / PANELS, PANEL_ROWS);
 }
 
-// The products of a block, of which those beyond the last panel have no rows. A high block is
-// transposed in the first one.
+// The products of each block; those beyond the last panel have no rows. A block with more rows than
+// columns is transposed in the first product.
 static void specs_of(const attr *a, mr_product_spec spec[PRODUCTS])
 {
     const int64_t r = a->rows, c = a->cols, s = MR_MIN(r, c), panel = panel_of(s);
@@ -216,8 +218,8 @@ static void specs_of(const attr *a, mr_product_spec spec[PRODUCTS])
                                    .out = t};
 }
 
-/* Where a worker keeps what it works on, in bytes from the beginning of its part of the workspace:
- * Y, the next Y or at first f32, G, G with another diagonal, P; then the products' own. */
+/* The workspace of a worker, as offsets in bytes: Y (at 0), the next Y (first the f32 update), G, G
+ * with the shifted diagonal, P, then the workspace of the products. */
 typedef struct room {
     size_t next, gram, shifted, mixed, own, bytes;
 } room;
@@ -323,8 +325,8 @@ typedef struct job {
     atomic_int status;
 } job;
 
-/* Momentum of the block that begins at element `at`, and what becomes orthogonal into u [n] f32;
- * its norm. */
+/* Update the momentum of the block at element `at`, and write the update to u [n] f32. Returns its
+ * norm. */
 VF_INLINE double begin_block(const job *j, int64_t at, float *u)
 {
     const attr *a = j->call->attr;
@@ -349,7 +351,7 @@ VF_INLINE double begin_block(const job *j, int64_t at, float *u)
     return sqrt(sum);
 }
 
-/* y = by x, of `count` elements; y of dtype t */
+/* y = by x for `count` elements; y has dtype t */
 VF_INLINE void scaled(void *y, const float *x, float by, int64_t count, mr_dtype t)
 {
     for (int64_t i = 0; i < count; i += VF_LANES) {
@@ -358,14 +360,14 @@ VF_INLINE void scaled(void *y, const float *x, float by, int64_t count, mr_dtype
     }
 }
 
-// x [s, s]: each element of its diagonal + add
+// add `add` to each element of the diagonal of x [s, s]
 VF_INLINE void add_to_diagonal(void *x, int64_t s, float add, mr_dtype t)
 {
     for (int64_t i = 0; i < s; i++)
         vf_stx(x, i * (s + 1), 1, vf_ldx(x, i * (s + 1), 1, 1, t) + vf_set(add), 1, t);
 }
 
-// rows x cols of x from element `from` on become, transposed, those from element `to` on
+// copy the block [rows, cols] of x at element `from`, transposed, to element `to`
 VF_INLINE void mirror(void *x, int64_t ld, int64_t from, int64_t to, int64_t rows, int64_t cols,
                       mr_dtype t)
 {
@@ -382,8 +384,8 @@ VF_INLINE void mirror(void *x, int64_t ld, int64_t from, int64_t to, int64_t row
         }
 }
 
-/* y [s, s] = a b, which is symmetric, panel by panel; elements from the rows of a panel to the next
- * ones, in a and in b. */
+/* y [s, s] = a b, which is symmetric, panel by panel. a_step and b_step are elements per row of a
+ * panel. */
 VF_INLINE mr_status symmetric(mr_product *const *product, const char *a, int64_t a_step,
                               const char *b, int64_t b_step, char *y, int64_t s, char *own,
                               mr_dtype t)
@@ -399,7 +401,7 @@ VF_INLINE mr_status symmetric(mr_product *const *product, const char *a, int64_t
     return MR_OK;
 }
 
-// all rounds, by products
+// run all rounds by products
 VF_INLINE mr_status rounds(const attr *a, mr_product *const *product, muon_places *at, mr_dtype t)
 {
     const int64_t s = MR_MIN(a->rows, a->cols);
@@ -419,7 +421,7 @@ VF_INLINE mr_status rounds(const attr *a, mr_product *const *product, muon_place
     return MR_OK;
 }
 
-// Y becomes orthogonal but for its scale
+// make Y orthogonal, except for its scale
 VF_INLINE mr_status orthogonal(const job *j, int worker, muon_places *at, mr_dtype t)
 {
     const attr *a = j->call->attr;
@@ -433,7 +435,7 @@ VF_INLINE mr_status orthogonal(const job *j, int worker, muon_places *at, mr_dty
     return rounds(a, s->product + worker * PRODUCTS, at, t);
 }
 
-// weights of a block from y [n] of dtype t
+// update the weights of each block from y [n] of dtype t
 VF_INLINE void end_block(const job *j, int64_t at, const void *y, mr_dtype t)
 {
     const attr *a = j->call->attr;
@@ -506,12 +508,12 @@ MR_OP(muon) = {
     .in = {UPDATE_IN_FIRST, UPDATE_IN_LAST},
     .out = {UPDATE_OUT_FIRST, UPDATE_OUT_LAST(BUFFERS)},
     .attr = {{"rows", MR_ATTR_I64, offsetof(attr, rows), .min = 1, .max = 1 << 24, .required = true,
-              .doc = "of a block"},
+              .doc = "of each block"},
              {"cols", MR_ATTR_I64, offsetof(attr, cols), .min = 1, .max = 1 << 24, .required = true,
-              .doc = "of a block"},
+              .doc = "of each block"},
              {"scale", MR_ATTR_F64, offsetof(attr, scale), .def = 1,
               .doc = "factor of the orthogonal update"},
-             {"nesterov", MR_ATTR_BOOL, offsetof(attr, nesterov), .doc = "look ahead by momentum"},
+             {"nesterov", MR_ATTR_BOOL, offsetof(attr, nesterov), .doc = "Nesterov momentum"},
              {"bf16", MR_ATTR_BOOL, offsetof(attr, bf16), .doc = "operands of products are bf16"},
              UPDATE_ATTRS},
     .infer = infer,
@@ -524,25 +526,25 @@ MR_OP(muon) = {
             .way = way},
     .hidden = true,
     .tol_f32 = 1e-4,
-    .tol_reason = "five rounds enlarge what rounding adds to small singular values; bf16: of "
-                  "operands too",
+    .tol_reason =
+        "five rounds amplify the rounding error of small singular values; bf16: of operands, too",
     .cases = MR_CASES(
-        // higher than wide, square, wider than high
+        // more rows than columns, square, more columns than rows
         "master=[192] f32 grad=[192] f32 m=[192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
         "0.5..1.2 rows=24 cols=8",
         "master=[288] f32 grad=[288] f32 m=[288] f32 ema=[288] f32 hyper=[12] f64 0.2..0.9 "
         "sumsq=[1] f64 0..0.1 rows=12 cols=12 nesterov=1 scale=0.7 lr_factor=0.5 decay=0.5",
         "master=[540] f32 grad=[540] f32 m=[540] f32 w=[540] bf16 hyper=[12] f64 0.2..0.9 "
         "sumsq=[1] f64 0.9..1.2 rows=6 cols=30 scale=1.1",
-        // a row, and one element
+        // one row, and one element
         "master=[27] f32 grad=[27] f32 m=[27] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 "
         "rows=1 cols=9",
         "master=[3] f32 grad=[3] f32 m=[3] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 0..0.1 "
         "rows=1 cols=1",
-        // rows of panels that are mirrored
+        // several panels, which are mirrored
         "master=[20736] f32 grad=[20736] f32 m=[20736] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
         "0..0.1 rows=144 cols=144",
-        // products of bf16: a block higher than wide, panels, sides that are no multiple of 32
+        // bf16 products: more rows than columns, panels, sides that are not multiples of 32
         "master=[8192] f32 grad=[8192] f32 m=[8192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
         "0..0.1 rows=128 cols=64 bf16=1 scale=0.1 rtol=0.02",
         "master=[8192] f32 grad=[8192] f32 m=[8192] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 "
@@ -552,7 +554,7 @@ MR_OP(muon) = {
         "master=[8192] f32 grad=[8192] f32 m=[8192] f32 ema=[8192] f32 w=[8192] bf16 hyper=[12] "
         "f64 0.2..0.9 sumsq=[1] f64 0..0.1 rows=32 cols=128 bf16=1 nesterov=1 keep=1 scale=0.1 "
         "rtol=0.02",
-        // above the most norm; no weight at all
+        // above the norm limit; no weights
         "master=[64] f32 grad=[64] f32 m=[64] f32 hyper=[12] f64 0.2..0.9 sumsq=[1] f64 800..900 "
         "rows=8 cols=8",
         "master=[64] f32 grad=[64] f32 m=[64] f32 w=[64] bf16 hyper=[12] f64 0..0 sumsq=[1] f64 "

@@ -1,7 +1,8 @@
 /* muon_amx: the rounds of muon.c on AMX tiles, for blocks of bf16.
  *
- * Left sides are row-major, right sides packed: 16 rows of pairs along the sum, 16 columns. Of the
- * symmetric matrices the blocks above the diagonal are multiplied, and stored twice.
+ * Left operands are row-major. Right operands are packed in tiles: 16 rows of pairs along the
+ * summed dimension, 16 columns. Of a symmetric matrix, blocks on and above the diagonal are
+ * computed, and each is stored twice.
  * Licence: Apache-2.0 */
 #include "cpu/amx.h"
 #include "cpu/amx_block.h"
@@ -11,7 +12,7 @@
 #ifdef MUON_AMX
 enum { SIDE = 32, HALF = 16 };
 
-/* The right side x^T of x [n, k]: tile (step, i) at i * k / 32 + step. */
+/* Pack x^T of x [n, k] as right operand: tile (step, i) at i * k / 32 + step. */
 static void pack_turned(const uint16_t *x, int64_t n, int64_t k, uint16_t *dst)
 {
     for (int64_t i = 0; i < n; i += HALF)
@@ -30,7 +31,7 @@ VF_INLINE __m512i words(const uint16_t *x)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x));
 }
 
-/* The right side x [k, n], likewise. */
+/* Pack x [k, n] as right operand in the same way. */
 static void pack_rows(const uint16_t *x, int64_t k, int64_t n, uint16_t *dst)
 {
     for (int64_t i = 0; i < n; i += HALF)
@@ -41,7 +42,7 @@ static void pack_rows(const uint16_t *x, int64_t k, int64_t n, uint16_t *dst)
         }
 }
 
-/* A block of 32 x 32 becomes bf16 at y, whose rows are ld apart. */
+/* Store a block of 32 x 32 as bf16 at y, with row stride ld. */
 AMX_INLINE void store(const float *c, uint16_t *y, int64_t ld)
 {
     for (int64_t r = 0; r < SIDE; r++, c += SIDE)
@@ -62,7 +63,7 @@ AMX_INLINE void store_turned(const float *c, uint16_t *y, int64_t ld)
         }
 }
 
-/* y [m, n] = a b over k. a [m, k]; b packed. symmetric: y = y^T. */
+/* y [m, n] = a b, summed over k; a [m, k], b packed. symmetric: y = y^T. */
 AMX_FN void product(const uint16_t *a, const uint16_t *b, uint16_t *y, int64_t m, int64_t n,
                     int64_t k, bool symmetric)
 {

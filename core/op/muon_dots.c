@@ -1,5 +1,5 @@
-/* muon_dots: the rounds of muon_amx.c where the processor has AVX-512 BF16 and no tiles: the same
- * text, its products by vectors. Licence: Apache-2.0 */
+/* muon_dots: muon_amx.c compiled with vector products, for processors that have AVX-512 BF16 but no
+ * AMX tiles. Licence: Apache-2.0 */
 #if defined(__AVX512F__) && defined(__x86_64__) && defined(__linux__)
 #include "cpu/dots.h"
 #endif

@@ -1,11 +1,11 @@
-/* norm: what the norm ops share: the attribute eps, moments of one row of f32 or bf16, sums over
+/* norm: what the norm ops share: the attribute eps, moments of a row of f32 or bf16, sums over
  * rows. A row is the last dimension of the first input. Licence: Apache-2.0 */
 #ifndef MR_NORM_H
 #define MR_NORM_H
 
 #include "op/row.h"
 
-/* Cost in operations and moved elements per element of the first input. */
+/* The cost of a call; flop and moved are operations and elements per element of the first input. */
 MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
 {
     double n = (double)mr_desc_count(&c->in[0].desc);
@@ -21,7 +21,7 @@ typedef struct mr_norm_attr {
                                                          .doc = "added to " to                     \
     }
 
-/* ---- rms: y in x's order; a gradient of x and of the weight in one op ---- */
+/* ---- rms: y in the order of x; one op for the gradients of x and of the weight ---- */
 
 MR_ROW_FN void mr_norm_infer_rms(mr_infer *c)
 {
@@ -29,21 +29,22 @@ MR_ROW_FN void mr_norm_infer_rms(mr_infer *c)
     mr_desc_dense_like(c->in[0], &c->out[0]);
 }
 
-/* infer of the gradient: dx like x in x's order, acc [d] f32 like the given one, absent where the
- * gradient of w is not wanted. */
+/* infer of the gradient: dx like x, in the order of x. acc [d] f32; absent if w needs no
+ * gradient. */
 MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];
     MR_TRY(mr_row_same(x, "x", dy, "dy"));
     if (acc && (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1]))
-        return mr_fail(MR_E_SHAPE, "acc must be [d] f32");
+        return mr_fail(MR_E_SHAPE, "expected acc [d] f32");
     mr_norm_infer_rms(c);
     if (acc)
         c->out[1] = *acc;
     return MR_OK;
 }
 
-/* `op` takes the n inputs, dy and what there is of the weight's gradient; the weight is input 1. */
+/* The gradient by `op`, whose inputs are the n inputs, dy and, if needed, the gradient of the
+ * weight. The weight is input 1. */
 MR_ROW_FN mr_status mr_norm_grad_rms(mr_grad *g, const char *op, int n)
 {
     const mr_norm_attr *a = g->attr;
@@ -68,7 +69,7 @@ MR_ROW_FN int64_t mr_norm_rows(const mr_call *c)
     return mr_norm_width(c) ? mr_desc_count(&c->in[0].desc) / mr_norm_width(c) : 0;
 }
 
-/* `part` over all rows, each by itself. */
+/* Run `part` over all rows, which are independent. */
 MR_ROW_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
 {
     if (mr_norm_width(c) > 0)
@@ -76,8 +77,8 @@ MR_ROW_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
                    (void *)c);
 }
 
-/* Sums over rows are formed in f32, in MR_NORM_PIECES fixed pieces of rows that are added in order:
- * bits do not depend on the team. */
+/* Sums over rows are f32, in MR_NORM_PIECES fixed pieces of rows that are added in order, so the
+ * bits do not depend on the number of threads. */
 enum { MR_NORM_PIECES = 64 };
 MR_ROW_FN size_t mr_norm_workspace(const mr_call *c, const mr_facts *facts)
 {
@@ -89,14 +90,14 @@ MR_ROW_FN int64_t mr_norm_per_piece(const mr_call *c)
     return MR_MAX((mr_norm_rows(c) + MR_NORM_PIECES - 1) / MR_NORM_PIECES, 1);
 }
 
-/* The sum of the piece that begins with a row, cleared. */
+/* The sum of the piece that starts at a row, zeroed. */
 MR_ROW_FN float *mr_norm_piece(const mr_call *c, int64_t begin)
 {
     int64_t d = mr_norm_width(c);
     return memset((float *)c->workspace + begin / mr_norm_per_piece(c) * d, 0, (size_t)d * 4);
 }
 
-/* x with lanes >= n cleared. */
+/* x with lanes >= n set to zero. */
 VF_INLINE vf vf_keep(vf x, int64_t n)
 {
     float t[VF_LANES];
@@ -104,7 +105,7 @@ VF_INLINE vf vf_keep(vf x, int64_t n)
     return vf_loadn(t, n);
 }
 
-/* Sum and centred second moment of row[at .. at + n): mean, and 1 / sqrt(var + eps). */
+/* Mean and 1 / sqrt(var + eps) of row[at .. at + n), by the sum and the centred second moment. */
 VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps, mr_dtype t,
                               float *mean, float *rstd)
 {
@@ -132,7 +133,7 @@ VF_INLINE void mr_row_moments(const void *row, int64_t at, int64_t n, float eps,
     *rstd = 1.0f / sqrtf(vf_sum(a + b) / (float)n + eps);
 }
 
-/* 1 / sqrt(mean(x^2) + eps) of n elements that lie `step` apart. */
+/* 1 / sqrt(mean(x^2) + eps) of n elements with the stride `step`. */
 VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n, float eps,
                            mr_dtype t)
 {
@@ -149,13 +150,13 @@ VF_INLINE float mr_row_rms(const void *row, int64_t at, int64_t step, int64_t n,
     return 1.0f / sqrtf(vf_sum(a) / (float)n + eps);
 }
 
-/* x as it would come back from memory of dtype t. */
+/* x, rounded to dtype t. */
 VF_INLINE vf vf_round(vf x, mr_dtype t)
 {
     return t == MR_BF16 ? vf_second(vf_pair(x, x)) : x;
 }
 
-/* Pairs (a, b) of lanes exchanged. */
+/* Swap the lanes of each pair (a, b). */
 VF_INLINE vf vf_swap(vf x)
 {
 #if defined(__AVX512F__)
@@ -167,7 +168,8 @@ VF_INLINE vf vf_swap(vf x)
 #endif
 }
 
-/* One row of angles, spread to pairs: rotating x is x * c + vf_swap(x) * s, turning back has -s. */
+/* One row of angles, duplicated for pairs: the rotation of x is x * c + vf_swap(x) * s, the inverse
+ * has -s. */
 enum { MR_ROTARY_MAX = 512 };
 typedef struct mr_turn {
     float c[MR_ROTARY_MAX], s[MR_ROTARY_MAX];
@@ -196,8 +198,8 @@ VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, 
     }
 }
 
-/* `part` over the pieces, then input `acc` and what they left in the workspace as output `out`,
- * where it is wanted. */
+/* Run `part` over the pieces; then output `out`, if needed, = input `acc` + the sums in the
+ * workspace. */
 MR_ROW_FN void mr_norm_sum(const mr_call *c, mr_cpu_body *part, int acc, int out)
 {
     int64_t per = mr_norm_per_piece(c), rows = mr_norm_rows(c), d = mr_norm_width(c);

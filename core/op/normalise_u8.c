@@ -1,5 +1,5 @@
-/* normalise_u8: y = x 2 / 255 - 1, pixels of a clip as floats of -1..1 in one pass. Bits are those
- * of a cast to f32, one fused multiply and add there, and a cast to y's dtype. Memory-bound.
+/* normalise_u8: y = x 2 / 255 - 1: converts the pixels of a clip to -1..1 in one pass. The bits
+ * equal those of a cast to f32, one fused multiply-add, and a cast to the dtype of y. Memory-bound.
  * Licence: Apache-2.0 */
 #include "op/row.h"
 
@@ -59,7 +59,7 @@ static mr_status naive(const mr_call *call)
 
 MR_OP(normalise_u8) = {
     .name = "normalise_u8",
-    .doc = "Pixels as floats: 0..255 becomes -1..1, in f32 or bf16.",
+    .doc = "Pixels 0..255 as floats -1..1, in f32 or bf16.",
     .in = {{"x", "[...] u8", MR_ANY, MR_NO_GRAD}},
     .out = {{"y", "[...] f32|bf16", 0, false, MR_ANY}},
     .attr = {{"dtype", MR_ATTR_I64, offsetof(normalise, dtype), .def = MR_BF16, .min = 0,

@@ -1,5 +1,5 @@
-/* Collectives over the ranks of a group. reduce_scatter and all_gather work in place on one value;
- * gather collects a value of each rank; total sums a few elements.
+/* Collectives over the ranks of a group. reduce_scatter and all_gather work in place on one value,
+ * gather collects a value from each rank, and total sums a few elements.
  *
  *   x [n], in W equal chunks of which each rank owns one
  *   reduce_scatter   own chunk = its sum over ranks, in their order; others = 0
@@ -7,8 +7,9 @@
  *   gather           x [n] -> y [W n]: each chunk of y = x of its owner, this rank's the `at`-th
  *   total            x [n] f64 -> y [1] f64, the sum of x over its elements, then over ranks
  *
- * `group` is a number of moonreel/collective.h; 0: this rank alone, and x stays. In training graphs
- * they run on the communication queues: only steps that read or write the same bytes wait for them.
+ * `group` is a group number of moonreel/collective.h; 0 means this rank alone, and x does not
+ * change. In training graphs they run on the communication queues, where only program steps that
+ * read or write the same bytes wait for them.
  * Ref: parallelism 1, 3. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 #include "op/row.h"
@@ -22,7 +23,7 @@ typedef struct attr {
 static mr_status infer(mr_infer *c)
 {
     if (c->in[0]->rank != 1)
-        return mr_fail(MR_E_SHAPE, "x must be [n]");
+        return mr_fail(MR_E_SHAPE, "expected x [n]");
     mr_row_like(c, 0, c->in[0]);
     return MR_OK;
 }
@@ -39,7 +40,7 @@ static mr_status infer_total(mr_infer *c)
     return MR_OK;
 }
 
-// of this rank alone
+// one rank
 static mr_status naive_total(const mr_call *c)
 {
     double sum = 0;
@@ -51,7 +52,8 @@ static mr_status naive_total(const mr_call *c)
 static mr_status naive(const mr_call *c)
 {
     if (((const attr *)c->attr)->group)
-        return mr_fail(MR_E_UNSUPPORTED, "tensors of f64 are not exchanged between ranks");
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "ranks do not exchange f64 tensors; expected one rank, or f32 or bf16");
     return mr_view_copy(&c->out[0], &c->in[0]);
 }
 
@@ -86,13 +88,13 @@ static mr_status infer_gather(mr_infer *c)
     const gather_attr *a = c->attr;
     MR_TRY(infer(c));
     if (a->at >= a->ranks)
-        return mr_fail(MR_E_USAGE, "at is %lld; expected 0 to %lld, a place among the ranks",
+        return mr_fail(MR_E_USAGE, "at is %lld; expected 0 to %lld, the index of a rank",
                        (long long)a->at, (long long)a->ranks - 1);
     c->out[0].dim[0] *= a->ranks;
     return MR_OK;
 }
 
-// x into its place, zeros elsewhere: what this rank alone has
+// one rank: copy x to its chunk, and zero all others
 static mr_status naive_gather(const mr_call *c)
 {
     const gather_attr *a = c->attr;
@@ -118,7 +120,7 @@ MR_KERNEL(gather)
     {                                                                                              \
         {                                                                                          \
             "group", MR_ATTR_I64, offsetof(attr, group), 0, 0, 1 << 30, false,                     \
-                "number of a group of ranks; 0: this one alone"                                    \
+                "group number; 0: this rank alone"                                                 \
         }                                                                                          \
     }
 #define OVER_RANKS(id, text, types)                                                                \
@@ -136,8 +138,9 @@ MR_KERNEL(gather)
         .cases = MR_CASES("x=[1] f32", "x=[4099] f32"),                                            \
     }
 
-OVER_RANKS(reduce_scatter, "Each rank's chunk of the sum over ranks, zeros elsewhere.", "[n] f32");
-OVER_RANKS(all_gather, "Every chunk as its owner has it.", "[n] f32|bf16");
+OVER_RANKS(reduce_scatter, "The sum over ranks of this rank's chunk; zeros in all other chunks.",
+           "[n] f32");
+OVER_RANKS(all_gather, "Each chunk from the rank that owns it.", "[n] f32|bf16");
 
 MR_OP(total) = {
     .name = "total",
@@ -154,15 +157,15 @@ MR_OP(total) = {
 
 MR_OP(gather) = {
     .name = "gather",
-    .doc = "What each rank has, side by side.",
+    .doc = "The values of all ranks, one after another.",
     .in = {{"x", "[n] f32|bf16", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"y", "[ranks n] like x", 0, false, MR_CONTIG}},
     .attr = {{"group", MR_ATTR_I64, offsetof(gather_attr, group), 0, 0, 1 << 30, false,
-              "number of a group of ranks; 0: this one alone"},
+              "group number; 0: this rank alone"},
              {"ranks", MR_ATTR_I64, offsetof(gather_attr, ranks), 1, 1, 1 << 20, false,
-              "how many these are"},
+              "number of ranks"},
              {"at", MR_ATTR_I64, offsetof(gather_attr, at), 0, 0, 1 << 20, false,
-              "the place of this one among them, from 0"}},
+              "index of this rank, from 0"}},
     .infer = infer_gather,
     .cost = cost,
     .naive = naive_gather,

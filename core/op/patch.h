@@ -1,8 +1,8 @@
-/* patch: what patchify and unpatchify, each the adjoint of the other, share. Licence: Apache-2.0
+/* patch: what patchify and unpatchify share; each is the adjoint of the other. Licence: Apache-2.0
  *
- * A token (t', h'*W'+w') holds the C*pt*ph*pw values of its patch: channel first (c, pt, ph, pw),
- * the order of a convolution weight, or channel last (pt, ph, pw, c), the order of the model's
- * output. Cells beyond T, H, W are zeros on the way in and dropped on the way out. Moves each byte
+ * Token (t', h'*W'+w') has the C*pt*ph*pw values of its patch: channel first (c, pt, ph, pw), the
+ * order of a convolution weight, or channel last (pt, ph, pw, c), the order of the model's output.
+ * Cells beyond T, H, W are zeros in tokens, and are dropped on the way back. Copies each byte
  * once. */
 #ifndef MR_OP_PATCH_H
 #define MR_OP_PATCH_H
@@ -27,8 +27,8 @@ MR_ROW_FN int64_t patch_ceil(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Rows of tokens (b, t', h'), each independent: lines of cells, one after the other, spread over
- * the tokens of a row. */
+/* Copy rows of tokens (b, t', h'), which are independent. Each line of cells is spread over the
+ * tokens of a row. */
 VF_INLINE void patch_rows(const patch_walk *p, int64_t begin, int64_t end, size_t bytes)
 {
     int64_t nt = patch_ceil(p->t, p->pt), nh = patch_ceil(p->h, p->ph),
@@ -94,7 +94,7 @@ MR_ROW_FN mr_status patch_run(const mr_call *call, const mr_view *cells, const m
                               bool to_tokens)
 {
     patch_walk p = patch_of(call, cells, tokens, to_tokens);
-    // columns of a patch that lie together in both are one element
+    // adjacent columns of a patch, in both cells and tokens, are copied as one element
     if (!p.channel_last && p.w % p.pw == 0)
         p.bytes *= (size_t)p.pw, p.w /= p.pw, p.pw = 1;
     mr_cpu_for(p.b * patch_ceil(p.t, p.pt) * patch_ceil(p.h, p.ph), 8, call->threads, patch_body,
@@ -102,7 +102,7 @@ MR_ROW_FN mr_status patch_run(const mr_call *call, const mr_view *cells, const m
     return MR_OK;
 }
 
-/* The same cell by cell. */
+/* The reference: one cell at a time. */
 MR_ROW_FN mr_status patch_naive(const mr_call *call, const mr_view *cells, const mr_view *tokens,
                                 bool to_tokens)
 {
@@ -131,10 +131,10 @@ MR_ROW_FN void patch_cost(const mr_call *call, mr_cost *cost)
 }
 
 #define PATCH_ATTRS                                                                                \
-    {"pt", MR_ATTR_I64, offsetof(patch_attrs, pt), 1, 1, 4096, false, "frames of a patch"},        \
-        {"ph", MR_ATTR_I64, offsetof(patch_attrs, ph), 1, 1, 4096, false, "rows of a patch"},      \
+    {"pt", MR_ATTR_I64, offsetof(patch_attrs, pt), 1, 1, 4096, false, "frames per patch"},         \
+        {"ph", MR_ATTR_I64, offsetof(patch_attrs, ph), 1, 1, 4096, false, "rows per patch"},       \
     {                                                                                              \
-        "pw", MR_ATTR_I64, offsetof(patch_attrs, pw), 1, 1, 4096, false, "columns of a patch"      \
+        "pw", MR_ATTR_I64, offsetof(patch_attrs, pw), 1, 1, 4096, false, "columns per patch"       \
     }
 
 #endif

@@ -1,6 +1,6 @@
-/* patchify: latents cut into tokens of one patch each, zeros beyond the end of T, H and W.
+/* patchify: splits latents into tokens of one patch each, with zeros beyond the end of T, H and W.
  * With the weight [D, C, pt, ph, pw] viewed as [D, C*pt*ph*pw], linear(patchify(x)) is a
- * convolution whose kernel equals its stride. Moves bytes once. Licence: Apache-2.0 */
+ * convolution whose kernel equals its stride. Copies bytes once. Licence: Apache-2.0 */
 #include "op/patch.h"
 
 MR_KERNEL(patchify)
@@ -37,7 +37,8 @@ static mr_status grad(mr_grad *ctx)
 
 MR_OP(patchify) = {
     .name = "patchify",
-    .doc = "Cut [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], zeros beyond the end.",
+    .doc =
+        "Split [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], with zeros beyond the end.",
     .ref = "Open-Sora 1.2, STDiT3 patch embedding",
     .in = {{"x", "[B, C, T, H, W] any dtype", MR_CONTIG, 0}},
     .out = {{"y", "[B, T', H'*W', C*pt*ph*pw] like x", 0, false, MR_CONTIG}},

@@ -1,14 +1,14 @@
-/* qk_norm: rms_norm of each head, then rotary where cos and sin are given: one pass over q or k.
+/* qk_norm: rms_norm of each head, then rotary if cos and sin are given, in one pass over q or k.
  *
  *   x [B, G, N, h, d], any strides; y dense in the order of x's strides
  *   w [d]    cos, sin [N, d/2] f32
  *
  *   r = rsqrt(mean(x^2) + eps)    n = round(x r)    y = turn(n w)
- * Backward, with z the gradient dy turned back:
+ * Backward, with z = dy, rotated back:
  *   dw += sum over rows of z n    dx = r (z w - n mean(z w n))
  *
- * Moves 2 elements per element forward, 3 backward. Rows of the gradient are asked for ahead: in a
- * step of the demo it takes 0.67 (avx512, bf16) or 0.46 (avx2, f32) of the time without. */
+ * Reads and writes 2 elements per element forward, 3 backward. The gradient prefetches its rows: in
+ * a step of the demo it takes 0.67 (avx512, bf16) or 0.46 (avx2, f32) of the time without. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
@@ -16,14 +16,14 @@ static mr_status check(const mr_desc *const *in)
 {
     const mr_desc *x = in[0], *w = in[1];
     if (x->rank != 5 || x->dim[4] > MR_ROTARY_MAX)
-        return mr_fail(MR_E_SHAPE, "x must be [B, G, N, h, d] with d at most %d", MR_ROTARY_MAX);
+        return mr_fail(MR_E_SHAPE, "expected x [B, G, N, h, d] with d at most %d", MR_ROTARY_MAX);
     if (w->rank != 1 || w->dim[0] != x->dim[4] || w->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "w must be [d] of x's d and dtype");
+        return mr_fail(MR_E_SHAPE, "expected w [d] with d and the dtype of x");
     if (!in[2] != !in[3])
-        return mr_fail(MR_E_SHAPE, "cos and sin: expected both or neither");
+        return mr_fail(MR_E_SHAPE, "one of cos and sin is given; expected both or neither");
     for (int i = 2; in[2] && i < 4; i++)
         if (in[i]->rank != 2 || in[i]->dim[0] != x->dim[2] || in[i]->dim[1] * 2 != x->dim[4])
-            return mr_fail(MR_E_SHAPE, "cos and sin must be [N, d/2] of x's N and d");
+            return mr_fail(MR_E_SHAPE, "expected cos and sin [N, d/2] with N and d of x");
     return MR_OK;
 }
 
@@ -44,8 +44,8 @@ static void cost(const mr_call *c, mr_cost *cost)
     *cost = mr_norm_cost(c, 7, 2);
 }
 
-// Element k of x, turned by the angle of position p, or back where sign < 0. Elements of x lie
-// `step` apart.
+// Element k of x, rotated by the angle of position p, or back if sign < 0. `step` is the stride of
+// x.
 static double turned(const mr_call *c, const double *x, int64_t step, int64_t p, int64_t k,
                      double sign)
 {
@@ -122,7 +122,7 @@ static mr_status grad_naive(const mr_call *c)
     return MR_OK;
 }
 
-// The table of angles as a view with the shape of x: only N moves to another row of it.
+// The table of angles as a view with the shape of x: only N has a stride.
 static mr_desc table_desc(const mr_desc *x)
 {
     mr_desc t = *x;
@@ -131,7 +131,7 @@ static mr_desc table_desc(const mr_desc *x)
     return t;
 }
 
-// `dense` and `t` are constants of each variant, `m` columns from k are taken at a time
+// compute `m` columns from k on; `t` is a compile-time constant
 VF_INLINE void forward_at(const mr_call *c, const mr_rows_pos *p, const mr_turn *turn, vf r,
                           int64_t k, int64_t m, int64_t sx, int64_t sy, mr_dtype t)
 {
@@ -187,15 +187,15 @@ MR_KERNEL(qk_norm)
     return MR_OK;
 }
 
-/* One row of the gradient, `m` columns from k at a time. */
+/* One row of the gradient, computed in steps of `m` columns from k on. */
 typedef struct grad_row {
     const void *x, *dy, *w;
     void *dx;
     float *part;         /* of dw, or NULL */
     const mr_turn *turn; /* or NULL */
     int64_t at_x, at_dy, at_dx, sx, sdy, sdx;
-    vf squares, dot, r, mean; /* sums of x^2 and z w x, then what they come to */
-    float *z;                 /* dy turned back */
+    vf squares, dot, r, mean; /* sums of x^2 and z w x; then 1 / rms and the mean */
+    float *z;                 /* dy, rotated back */
 } grad_row;
 
 VF_INLINE void grad_sums(grad_row *g, int64_t k, int64_t m, mr_dtype t)
@@ -240,7 +240,7 @@ VF_INLINE void grad_rows(const mr_call *c, int64_t begin, int64_t end, bool dens
                   .z = z};
     mr_rows_init(&rows, (const mr_desc *[]){&c->out[0].desc, x, dy, &table}, 4);
     mr_rows_seek(&rows, begin, &p);
-    // x was written long ago, dx is met for the first time
+    // prefetch x, which was written long ago, and dx, which is new; dy is in the cache
     mr_rows_init(&cold, (const mr_desc *[]){&c->out[0].desc, x}, 2);
     mr_rows_seek(&cold, begin + MR_ROWS_AHEAD, &ahead);
     for (int64_t i = begin; i < end; i++, mr_rows_next(&rows, &p), mr_rows_next(&cold, &ahead)) {
@@ -289,7 +289,7 @@ MR_KERNEL(qk_norm_grad)
 #define EPS MR_NORM_EPS(1e-6, "the mean square")
 MR_OP(qk_norm) = {
     .name = "qk_norm",
-    .doc = "RMS norm of each head of q or k, then the rotary turn when cos and sin are given.",
+    .doc = "RMS norm of each head of q or k, then the rotary embedding if cos and sin are given.",
     .ref = "Henry et al. 2020, arXiv:2010.04245; Open-Sora 1.2 STDiT3 attention",
     .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
            {"w", "[d] like x", MR_CONTIG, 0},

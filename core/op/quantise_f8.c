@@ -1,12 +1,13 @@
-/* quantise_f8: a tensor as floats of 8 bits and one scale, so that its largest magnitude becomes
- * the largest number of the format: x is about q times scale.
+/* quantise_f8: converts a tensor to 8-bit floats with one scale, x ~ q scale. The largest magnitude
+ * becomes the largest number of the format.
  *
- *   s = largest of the format / largest |x|   (mr_f8_scale: also for zeros and what is not finite)
+ *   s = largest of the format / largest |x|   (mr_f8_scale: also for zeros, NaN and infinity)
  *   q = round(x s), saturated                 scale = 1 / s      (f32 all of it)
  *
- * Products on GPUs want both operands with the sum's dimension innermost; a gradient sums over
- * another one than its forward product, so that it reads q_t: q as a matrix [rows, C], transposed,
- * with zeros up to a multiple of 16 columns. Reads x twice. The bits depend on no order.
+ * GPU products need both operands with the summed dimension innermost. A gradient sums over another
+ * dimension than the forward product, so it reads q_t: q as a matrix [rows, C], transposed, padded
+ * with zeros to a multiple of 16 columns. Reads x twice. The bits do not depend on the order of
+ * work.
  * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 #include "op/row.h"
@@ -16,7 +17,7 @@ typedef struct quantise {
     bool transposed;
 } quantise;
 
-// columns of q_t are a multiple of this many; it divides the rows that a piece has
+// the number of columns of q_t is a multiple of this, and so is the number of rows of a piece
 enum { ALIGNED = 16 };
 
 static int64_t length_of(const mr_desc *x)
@@ -61,7 +62,7 @@ VF_INLINE float element(const mr_view *x, int64_t at, mr_dtype t)
                         : ((const float *)x->data)[at];
 }
 
-/* The largest magnitude of a piece: of its bits, among which those of no number are the largest. */
+/* The largest magnitude of a piece, compared by bits; the bits of NaN are the largest. */
 VF_INLINE void largest(const mr_call *call, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_view *x = &call->in[0];
@@ -98,7 +99,7 @@ VF_INLINE void codes(const mr_call *call, int64_t begin, int64_t end, mr_dtype t
     }
     if (!mr_given(q_t))
         return;
-    // a piece of each of its rows: those beyond x are zeros
+    // write this piece of each row of q_t, with zeros beyond x
     int64_t columns = q_t->desc.dim[1], last = MR_MIN(begin + piece_of(&x->desc), columns);
     for (int64_t k = 0; k < C; k++)
         for (int64_t i = begin; i < last; i++)
@@ -129,7 +130,7 @@ static size_t workspace(const mr_call *call, const mr_facts *facts)
     return (size_t)MR_MAX((rows_of(x) + piece_of(x) - 1) / piece_of(x), 1) * sizeof(uint32_t);
 }
 
-/* ---- the truth ---- */
+/* ---- reference ---- */
 
 static mr_status naive(const mr_call *call)
 {
@@ -159,8 +160,8 @@ static mr_status naive(const mr_call *call)
 
 MR_OP(quantise_f8) = {
     .name = "quantise_f8",
-    .doc = "A tensor as floats of 8 bits and the scale that they are multiplied by: the largest "
-           "magnitude becomes the largest number of the format.",
+    .doc = "A tensor as 8-bit floats and their scale: the largest magnitude becomes the largest "
+           "number of the format.",
     .ref = "torchao v0.9, float8: dynamic tensorwise scaling; arXiv:2209.05433",
     .in = {{"x", "[..., C] f32|bf16", MR_ROWS, MR_NO_GRAD}},
     .out = {{"q", "[..., C] f8_e4m3|f8_e5m2", 0, false, MR_CONTIG},
@@ -169,7 +170,8 @@ MR_OP(quantise_f8) = {
     .attr = {{"dtype", MR_ATTR_I64, offsetof(quantise, dtype), .def = MR_F8_E4M3, .min = 0,
               .max = MR_DTYPE_COUNT - 1, .doc = "dtype code"},
              {"transposed", MR_ATTR_BOOL, offsetof(quantise, transposed),
-              .doc = "q_t is wanted: q of all rows, transposed, zeros up to 16"}},
+              .doc = "output q_t as well: q of all rows, transposed, padded with zeros to a "
+                     "multiple of 16"}},
     .infer = infer,
     .naive = naive,
     .cpu = {.run = MR_CPU(quantise_f8), .workspace = workspace},

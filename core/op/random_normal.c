@@ -1,5 +1,6 @@
-/* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), equal on every
- * device, at every world size and in every batch position. Ref: Salmon et al. 2011 (Philox).
+/* random_normal: standard normal numbers determined by (seed, purpose, sample key, epoch): equal on
+ * every device, for any number of ranks and at every batch position. Ref: Salmon et al. 2011
+ * (Philox).
  * Licence: Apache-2.0 */
 #include "moonreel/random_inline.h"
 #include "op/row.h"
@@ -57,10 +58,10 @@ static mr_status infer(mr_infer *c)
     int64_t dim[MR_MAX_RANK] = {0};
     MR_TRY(mr_row_rank(c->in[1], "keys", 1));
     if (mr_desc_count(c->in[0]) != 1 || mr_desc_count(c->in[2]) != 1)
-        return mr_fail(MR_E_SHAPE, "seed and epoch must hold one number each");
+        return mr_fail(MR_E_SHAPE, "expected seed and epoch with one number each");
     if (a->dims.n >= MR_MAX_RANK)
-        return mr_fail(MR_E_SHAPE, "dims has %lld numbers, at most %d", (long long)a->dims.n,
-                       MR_MAX_RANK - 1);
+        return mr_fail(MR_E_SHAPE, "dims has %lld numbers; expected at most %d",
+                       (long long)a->dims.n, MR_MAX_RANK - 1);
     dim[0] = c->in[1]->dim[0];
     for (int64_t i = 0; i < a->dims.n; i++)
         dim[i + 1] = a->dims.v[i];
@@ -75,14 +76,15 @@ static void cost(const mr_call *call, mr_cost *cost)
 
 MR_OP(random_normal) = {
     .name = "random_normal",
-    .doc = "Standard normals per sample, a pure function of seed, purpose, sample key and epoch.",
+    .doc = "Standard normal numbers per sample, a pure function of seed, purpose, sample key and "
+           "epoch.",
     .ref = "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3; Box & Muller 1958",
     .in = {{"seed", "[1] i64", MR_CONTIG, MR_NO_GRAD},
            {"keys", "[B] i64", MR_CONTIG, MR_NO_GRAD},
            {"epoch", "[1] i32", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"y", "[B, dims] f32", 0, false, MR_CONTIG}},
     .attr = {{"purpose", MR_ATTR_I64, offsetof(attrs, purpose), 0, 0, 0, false,
-              "what the numbers are for: one stream each"},
+              "purpose of the numbers; each purpose has its own stream"},
              {"dims", MR_ATTR_INTS, offsetof(attrs, dims), 0, 0, 0, true, "shape of one sample"}},
     .infer = infer,
     .cost = cost,

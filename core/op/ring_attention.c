@@ -2,21 +2,21 @@
  *
  *   o [B, G, N, h, e] f32, lse [B, G, h, N]          of the keys so far
  *   part [B, G, N, h, e] f32|bf16, part_lse          of other keys
- * attention_merge gives both of all these keys:
+ * attention_merge computes o and lse of all these keys:
  *   lse' = log(exp(lse) + exp(part_lse))     o' = exp(lse - lse') o + exp(part_lse - lse') part
- * in f32, by the larger of the two, so that nothing overflows; -inf is a row without keys, o = 0. A
- * sum that is no number passes on.
+ * in f32, relative to the larger of the two, so that nothing overflows. lse = -inf is a row without
+ * keys, with o = 0. NaN stays NaN.
  *
- * ring_attention stands behind the last merge and gives o in q's dtype. It carries the gradient of
- * all of it to q and to this rank's own k and v: keys and values go around once more, each block
- * gives its part by attention_grad with the final o and lse, dq stays, dk and dv travel with their
- * block and come home. They are added in f32 in the order of visits, which differs by rank and is
- * always the same.
+ * ring_attention follows the last merge and returns o in the dtype of q. It computes the gradients
+ * of q and of this rank's k and v. For that, the blocks of keys and values go around the ring once
+ * more. Each rank computes the share of each block by attention_grad, with the final o and lse. dq
+ * stays; dk and dv travel with their block and return to its owner. They are added in f32 in the
+ * order of visits, which differs by rank but never changes.
  *
- * The ring is `mesh` = {group, ranks, at} of the inner circle, then of the outer one. For each turn
- * of the outer one the blocks of a node go around the inner one. Of `length` keys, which outer
- * places share first and inner places then (share.h), the block of (a, b) is visited by rank (i, j)
- * in turn i - a, step j - b. Empty blocks go around like others. `len` and `text` hide keys as in
+ * `mesh` = {group, ranks, at} of the inner ring, then of the outer ring. For each turn of the outer
+ * ring, the blocks of a host go around the inner ring. The `length` keys are shared between outer
+ * indices first, then between inner ones (share.h). Rank (i, j) visits the block of (a, b) in turn
+ * i - a, step j - b. Empty blocks go around like others. `len` and `text` hide keys as in
  * attention.c, counted over all blocks.
  * Ref: parallelism 6; Liu et al. 2023, arXiv:2310.01889. */
 #include "cpu/rows.h"
@@ -29,7 +29,7 @@ static mr_status check_lse(const mr_desc *o, const mr_desc *lse, const char *nam
     MR_TRY(mr_row_rank(o, "o", 5));
     if (lse->rank != 4 || lse->dim[0] != o->dim[0] || lse->dim[1] != o->dim[1] ||
         lse->dim[2] != o->dim[3] || lse->dim[3] != o->dim[2])
-        return mr_fail(MR_E_SHAPE, "%s must be [B, G, h, N] of o [B, G, N, h, e]", name);
+        return mr_fail(MR_E_SHAPE, "expected %s [B, G, h, N] for o [B, G, N, h, e]", name);
     return MR_OK;
 }
 
@@ -69,7 +69,7 @@ VF_INLINE int64_t row_at(const mr_view *v, int64_t b, int64_t g, int64_t i, int6
     return b * s[0] + g * s[1] + i * s[2] + h * s[3];
 }
 
-// rows begin .. end of [B, G, h, N]
+// merge rows begin .. end of [B, G, h, N]
 VF_INLINE void merge_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype t)
 {
     const mr_view *o = &c->in[0], *part = &c->in[2], *out = &c->out[0];
@@ -113,7 +113,7 @@ typedef struct ring_attr {
     mr_ints mesh;
 } ring_attr;
 
-/* One circle of ranks. */
+/* One ring of ranks. */
 typedef struct circle {
     int64_t group, ranks, at;
     mr_queue queue;
@@ -126,12 +126,13 @@ static void circles(const ring_attr *a, circle *inner, circle *outer)
     *outer = (circle){m[3], m[4], m[5], MR_Q_COMM_INTER};
 }
 
-/* Some of all keys. */
+/* A range of all keys. */
 typedef struct block {
     int64_t before, keys;
 } block;
 
-// that which is home at the ranks `back` and `out` places before this one
+// the block of the rank that is `back` ranks before this one in the inner ring, `out` in the outer
+// one
 static block block_of(const ring_attr *a, int64_t out, int64_t back)
 {
     circle inner, outer;
@@ -153,12 +154,13 @@ static mr_status ring_infer(mr_infer *c)
     const mr_desc *q = c->in[0], *k = c->in[1], *v = c->in[2], *o = c->in[3];
     if (a->mesh.n != 6)
         return mr_fail(MR_E_USAGE,
-                       "mesh has %lld numbers: expected {group, ranks, at} of the "
-                       "inner circle and of the outer one",
+                       "mesh has %lld numbers; expected {group, ranks, at} of the inner ring and "
+                       "of the outer one",
                        (long long)a->mesh.n);
     for (int i = 1; i < 6; i += 3)
         if (a->mesh.v[i] < 1 || a->mesh.v[i + 1] < 0 || a->mesh.v[i + 1] >= a->mesh.v[i])
-            return mr_fail(MR_E_USAGE, "mesh: place %lld of %lld ranks",
+            return mr_fail(MR_E_USAGE,
+                           "mesh: at is %lld; expected 0 or more and less than ranks, %lld",
                            (long long)a->mesh.v[i + 1], (long long)a->mesh.v[i]);
     MR_TRY(check_lse(o, c->in[4], "lse"));
     MR_TRY(mr_row_rank(q, "q", 5));
@@ -166,19 +168,20 @@ static mr_status ring_infer(mr_infer *c)
     MR_TRY(mr_row_rank(v, "v", 5));
     for (int i = 0; i < 4; i++)
         if (o->dim[i] != q->dim[i] || k->dim[i] != v->dim[i] || (i != 2 && q->dim[i] != k->dim[i]))
-            return mr_fail(MR_E_SHAPE, "q must be [B, G, N, h, d], k [B, G, n, h, d], v [B, G, n, "
+            return mr_fail(MR_E_SHAPE, "expected q [B, G, N, h, d], k [B, G, n, h, d], v [B, G, n, "
                                        "h, e] and o [B, G, N, h, e]");
     if (q->dim[4] != k->dim[4] || v->dim[4] != o->dim[4] || q->dtype != k->dtype ||
         k->dtype != v->dtype)
-        return mr_fail(MR_E_SHAPE,
-                       "q and k are of one width, v and o, and q, k and v of one dtype");
+        return mr_fail(
+            MR_E_SHAPE,
+            "expected equal widths of q and k, and of v and o, and one dtype of q, k and v");
     if (c->in[5] && (c->in[5]->rank != 1 || c->in[5]->dim[0] != q->dim[0]))
-        return mr_fail(MR_E_SHAPE, "len must be [B] of q's B");
+        return mr_fail(MR_E_SHAPE, "expected len [B] with B of q");
     if (a->text > a->length)
-        return mr_fail(MR_E_SHAPE, "text is %lld, but there are only %lld keys", (long long)a->text,
-                       (long long)a->length);
+        return mr_fail(MR_E_SHAPE, "text is %lld; expected at most the number of keys, %lld",
+                       (long long)a->text, (long long)a->length);
     if (k->dim[2] != block_keys(a, 0, 0))
-        return mr_fail(MR_E_SHAPE, "k has %lld keys: this rank's share of %lld is %lld",
+        return mr_fail(MR_E_SHAPE, "k has %lld keys of %lld; expected this rank's share, %lld",
                        (long long)k->dim[2], (long long)a->length, (long long)block_keys(a, 0, 0));
     c->out[0] = *o;
     c->out[0].dtype = q->dtype;
@@ -195,7 +198,7 @@ MR_KERNEL(ring_attention)
     return ring_naive(call);
 }
 
-// *x of the rank before in a circle; keys of the block that comes
+// pass *x along a ring; `keys`: those of the block that is received
 static mr_status pass(mr_grad *g, const circle *c, int64_t keys, mr_ref *x)
 {
     mr_queue before;
@@ -208,7 +211,7 @@ static mr_status pass(mr_grad *g, const circle *c, int64_t keys, mr_ref *x)
     return st != MR_OK ? st : back;
 }
 
-// *sum += x, in f32; MR_NONE: nothing so far
+// *sum += x, in f32; *sum is MR_NONE at first
 static mr_status add(mr_grad *g, mr_ref x, mr_ref *sum)
 {
     if (mr_grad_desc(g, x)->dtype == MR_BF16)
@@ -220,8 +223,8 @@ static mr_status add(mr_grad *g, mr_ref x, mr_ref *sum)
     return MR_OK;
 }
 
-// what the block kv at `at` gives: added to dq and to dkv. An empty one too, so that every rank has
-// the same nodes.
+// add the gradients of the block kv at `at` to dq and dkv; even an empty block, so that every rank
+// has the same nodes
 static mr_status add_block(mr_grad *g, block at, mr_ref kv, mr_ref *dq, mr_ref *dkv)
 {
     const ring_attr *a = g->attr;
@@ -249,7 +252,7 @@ static mr_status ring_grad(mr_grad *g)
     MR_TRY(mr_graph_concat(g->graph, &g->in[1], 2, 4, &node));
     for (int64_t turn = 0; turn < outer.ranks; turn++) {
         mr_ref kv = node, dkv = dnode, next = kv;
-        // the next node's block is on its way while this node's go around
+        // the block of the next host travels while those of this host go around
         if (turn + 1 < outer.ranks)
             MR_TRY(pass(g, &outer, block_keys(a, turn + 1, 0), &node));
         for (int64_t step = 0; step < inner.ranks; step++, kv = next) {
@@ -271,7 +274,7 @@ static mr_status ring_grad(mr_grad *g)
 
 MR_OP(attention_merge) = {
     .name = "attention_merge",
-    .doc = "Attention to some keys and attention to others as attention to all of them.",
+    .doc = "Merge attention to some keys with attention to others.",
     .ref = "Liu et al. 2023, arXiv:2310.01889",
     .in = {{"o", "[B, G, N, h, e] f32", MR_ANY, MR_NO_GRAD},
            {"lse", "[B, G, h, N] f32", MR_CONTIG, MR_NO_GRAD},
@@ -289,7 +292,7 @@ MR_OP(attention_merge) = {
                       // differences beyond the range of exp
                       "o=[1,2,40,1,72] f32 lse=[1,2,1,40] f32 -300..300 part=[1,2,40,1,72] f32 "
                       "part_lse=[1,2,1,40] f32 -300..300 rtol=1e-4",
-                      // one side, and both, without keys
+                      // one side without keys, and both
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 -inf..-inf part=[1,1,3,2,5] f32 "
                       "part_lse=[1,1,2,3] f32",
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 -inf..-inf part=[1,1,3,2,5] f32 "
@@ -297,7 +300,7 @@ MR_OP(attention_merge) = {
                       // sums of values without elements
                       "o=[1,1,3,2,0] f32 lse=[1,1,2,3] f32 part=[1,1,3,2,0] f32 "
                       "part_lse=[1,1,2,3] f32",
-                      // what is no number is seen on either side
+                      // NaN on either side
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 nan..nan part=[1,1,3,2,5] f32 "
                       "part_lse=[1,1,2,3] f32",
                       "o=[1,1,3,2,5] f32 lse=[1,1,2,3] f32 part=[1,1,3,2,5] f32 "
@@ -307,7 +310,8 @@ MR_OP(attention_merge) = {
 };
 MR_OP(ring_attention) = {
     .name = "ring_attention",
-    .doc = "Merged attention to the keys of all ranks, whose gradient goes around their ring.",
+    .doc = "Attention to the keys of all ranks, after the merges; its gradient passes keys around "
+           "the ring.",
     .ref = "Liu et al. 2023, arXiv:2310.01889",
     .in = {{"q", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
            {"k", "[B, G, n, h, d] like q", MR_ANY, 0},
@@ -317,13 +321,13 @@ MR_OP(ring_attention) = {
            {"len", "[B] i32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD}},
     .out = {{"y", "[B, G, N, h, e] like q", 0, false, MR_ANY}},
     .attr = {{"scale", MR_ATTR_F64, offsetof(ring_attr, scale),
-              .doc = "factor on the scores; 0: d^-0.5"},
+              .doc = "factor of the scores; 0: d^-0.5"},
              {"length", MR_ATTR_I64, offsetof(ring_attr, length), .min = 0, .max = 1ll << 40,
-              .required = true, .doc = "keys of all ranks"},
+              .required = true, .doc = "number of keys of all ranks"},
              {"text", MR_ATTR_I64, offsetof(ring_attr, text), .min = 0, .max = 1 << 30,
               .doc = "keys at the beginning to which len applies; 0: all"},
              {"mesh", MR_ATTR_INTS, offsetof(ring_attr, mesh),
-              .doc = "{group, ranks, at} of the inner circle, then of the outer one"}},
+              .doc = "{group, ranks, at} of the inner ring, then of the outer one"}},
     .infer = ring_infer,
     .grad = ring_grad,
     .naive = ring_naive,

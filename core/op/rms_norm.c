@@ -6,16 +6,16 @@
  * Backward, with r the reciprocal root, n = x r and g = dy w:
  *   dx = r (g - n mean(g n))    dw += sum over rows of dy n
  *
- * Moves 2 elements per element forward, 3 backward. */
+ * Reads and writes 2 elements per element forward, 3 backward. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
 static mr_status check(const mr_desc *x, const mr_desc *w)
 {
     if (x->rank < 1)
-        return mr_fail(MR_E_SHAPE, "x must be [..., d]");
+        return mr_fail(MR_E_SHAPE, "expected x [..., d]");
     if (w->rank != 1 || w->dim[0] != x->dim[x->rank - 1] || w->dtype != x->dtype)
-        return mr_fail(MR_E_SHAPE, "w must be [d] of x's last dimension and dtype");
+        return mr_fail(MR_E_SHAPE, "expected w [d] with the last dimension and the dtype of x");
     return MR_OK;
 }
 

@@ -1,11 +1,12 @@
-/* rotary: turn pairs of each head by the angle of its position.
+/* rotary: rotates pairs of each head by the angle of their position.
  *
  *   x [B, G, N, h, d], any strides; y dense in the order of x's strides    cos, sin [N, d/2] f32
  *
  *   (a, b) becomes (a cos - b sin, b cos + a sin) with the k-th angle of the position; the k-th
  *   pair is (x[2k], x[2k+1]), or with `halves` (x[k], x[k + d/2])
  *
- * The gradient is the turn back (attribute inverse). Moves 2 elements per element. */
+ * The gradient is the inverse rotation (attribute inverse). Reads and writes 2 elements per
+ * element. */
 #include "cpu/rows.h"
 #include "op/norm.h"
 
@@ -17,12 +18,12 @@ static mr_status infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0];
     if (x->rank != 5 || x->dim[4] % 2 || x->dim[4] > MR_ROTARY_MAX)
-        return mr_fail(MR_E_SHAPE, "x must be [B, G, N, h, d] with d even and at most %d",
+        return mr_fail(MR_E_SHAPE, "expected x [B, G, N, h, d] with d even and at most %d",
                        MR_ROTARY_MAX);
     for (int i = 1; i < 3; i++)
         if (c->in[i]->rank != 2 || c->in[i]->dim[0] != x->dim[2] ||
             c->in[i]->dim[1] * 2 != x->dim[4])
-            return mr_fail(MR_E_SHAPE, "cos and sin must be [N, d/2] of x's N and d");
+            return mr_fail(MR_E_SHAPE, "expected cos and sin [N, d/2] with N and d of x");
     c->out[0] = *x;
     mr_desc_dense_like(x, &c->out[0]);
     return MR_OK;
@@ -62,7 +63,7 @@ static mr_status naive(const mr_call *c)
     return MR_OK;
 }
 
-// one head whose pairs lie half of it apart; its angles begin at `angles`
+// one head whose pairs are half a head apart; `angles` is the offset of its angles
 VF_INLINE void turn_halves(const mr_call *c, int64_t from, int64_t to, int64_t angles, mr_dtype t)
 {
     const attr *a = c->attr;
@@ -85,7 +86,7 @@ VF_INLINE void turn_rows(const mr_call *c, int64_t begin, int64_t end, mr_dtype 
     const attr *a = c->attr;
     const mr_desc *x = &c->in[0].desc;
     int64_t d = x->dim[4], sx = x->stride[4], sy = c->out[0].desc.stride[4], angles = -1;
-    // the table of angles as a view with the shape of x: only N moves to another row of it
+    // the table of angles as a view with the shape of x: only N has a stride
     mr_desc table = *x;
     for (int k = 0; k < 5; k++)
         table.stride[k] = k == 2 ? d / 2 : 0;
@@ -135,7 +136,8 @@ MR_KERNEL(rotary)
 
 MR_OP(rotary) = {
     .name = "rotary",
-    .doc = "Rotary position embedding on pairs of each head, neighbours or halves.",
+    .doc = "Rotary position embedding on pairs of each head: neighbours, or elements half a head "
+           "apart.",
     .ref = "Su et al. 2021, arXiv:2104.09864",
     .in = {{"x", "[B, G, N, h, d] f32|bf16", MR_ANY, 0},
            {"cos", "[N, d/2] f32", MR_CONTIG, MR_NO_GRAD},

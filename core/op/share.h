@@ -1,5 +1,6 @@
-/* share: the part of n positions that each of some ranks holds: all in their order, as many for
- * each, one more for the first n % ranks. It may be none. Licence: Apache-2.0 */
+/* share: the part of n positions that each rank has, in the order of ranks. All shares are equal,
+ * except that the first n % ranks have one position more. A share can be empty.
+ * Licence: Apache-2.0 */
 #ifndef MR_SHARE_H
 #define MR_SHARE_H
 

@@ -1,9 +1,9 @@
 /* sincos: the sinusoidal embedding of scalars: [cos(v f_k) | sin(v f_k)], f_k = max_period^(-k /
  * (dim/2)). Position tables put the sine first. Small and run once per shape or step.
  *
- * The kernel forms the exponent, f_k and the angle v f_k in f32, as the reference does, and takes
- * the functions of that angle in f64, rounded to f32. The naive run does all of it in f64: at
- * v = 1000 the two are up to 3e-5 apart. Licence: Apache-2.0 */
+ * The kernel computes the exponent, f_k and the angle v f_k in f32, as the reference does, and the
+ * sine and cosine of that angle in f64, rounded to f32. The naive kernel computes all in f64: at v
+ * = 1000 the two differ by up to 3e-5. Licence: Apache-2.0 */
 #include "op/row.h"
 
 #include <math.h>
@@ -19,8 +19,8 @@ static double frequency(const attrs *a, int64_t k)
     return exp(-log(a->max_period) * (double)k / (double)(a->dim / 2));
 }
 
-/* e^x to one unit in the last place: x = q ln 2 + r, then the minimax polynomial that the
- * reference's vector library uses. A better rounded one would move phases at t = 1000 by 3e-5. Ref:
+/* e^x to one unit in the last place: x = q ln 2 + r, then the minimax polynomial of the vector
+ * library that the reference uses. A more precise one would shift phases at t = 1000 by 3e-5. Ref:
  * SLEEF expf, 1.0 ulp. */
 static float exp_f32(float x)
 {
@@ -46,8 +46,7 @@ static void rows(void *user, int64_t begin, int64_t end, int worker)
     (void)worker;
     int64_t half = a->dim / 2;
     for (int64_t k = 0; k < half; k++) {
-        // the reference forms exponent, frequency and product in f32 and takes the functions of
-        // that product
+        // as in the reference, exponent, frequency and angle are f32
         float f = exp_f32((float)-log(a->max_period) * (float)k / (float)half);
         for (int64_t i = begin; i < end; i++) {
             float *y = (float *)call->out[0].data + i * a->dim,
@@ -106,7 +105,7 @@ MR_OP(sincos) = {
              {"max_period", MR_ATTR_F64, offsetof(attrs, max_period), 10000, 1, 1e12, false,
               "period of the slowest wave over 2 pi"},
              {"sin_first", MR_ATTR_BOOL, offsetof(attrs, sin_first), 0, 0, 0, false,
-              "sines before cosines"}},
+              "sines first"}},
     .infer = infer,
     .cost = cost,
     .naive = naive,

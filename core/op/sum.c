@@ -1,9 +1,9 @@
-/* sum, mean: over listed axes (none listed = all). Accumulates in f32.
+/* sum, mean: over the listed axes (an empty list means all). Accumulates in f32.
  *
- * The reduced elements are cut into at most 64 pieces whose size depends on the shape only; partial
- * results [pieces, kept] go to the workspace and are added in order, in double, so the bits do not
- * depend on the team. Lanes run along the kept axis when that is the dense one, else along the
- * innermost reduced one. x is read once. Licence: Apache-2.0 */
+ * The reduced elements are split into at most 64 pieces, whose size depends on the shape only.
+ * Partial results [pieces, kept] are stored in the workspace and added in order, in double, so the
+ * bits do not depend on the number of threads. Vectors run along the last kept axis if it is dense,
+ * else along the innermost reduced one. x is read once. Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct sum {
@@ -12,12 +12,12 @@ typedef struct sum {
 } sum;
 enum { PIECES = 64, PIECE_MIN = 1024, COLUMNS = 4 * VF_LANES };
 
-/* Merged kept and reduced dimensions of x; each has rank >= 1. */
+/* The kept and the reduced dimensions of x, merged; each list has at least one. */
 typedef struct reduction {
     int n_kept, n_red;
     int64_t kept[MR_MAX_RANK], kept_stride[MR_MAX_RANK], red[MR_MAX_RANK], red_stride[MR_MAX_RANK];
     int64_t k, r, piece, pieces; /* kept and reduced elements; reduced elements per piece */
-    bool columns;                /* lanes along the last kept dimension */
+    bool columns;                /* vectors run along the last kept dimension */
     /* kept elements per unit of work (columns: within one row), units per piece */
     int64_t width, units;
     float scale;
@@ -74,7 +74,7 @@ static reduction reduction_of(const mr_call *call, bool mean)
     return p;
 }
 
-/* Element offset of flat index i over dims, and stepping it. */
+/* The offset of flat index i over dims; index[] becomes its position. */
 VF_INLINE int64_t locate(int n, const int64_t *dim, const int64_t *stride, int64_t i,
                          int64_t *index)
 {
@@ -84,7 +84,7 @@ VF_INLINE int64_t locate(int n, const int64_t *dim, const int64_t *stride, int64
     return at;
 }
 
-/* One piece over COLUMNS neighbouring kept elements. */
+/* Sum one piece for n <= COLUMNS adjacent kept elements. */
 VF_INLINE void run_columns(const reduction *p, int64_t at, int64_t begin, int64_t end, int64_t n,
                            float *out, mr_dtype t)
 {
@@ -109,7 +109,7 @@ VF_INLINE void run_columns(const reduction *p, int64_t at, int64_t begin, int64_
         vf_store(out + v * VF_LANES, acc[v]);
 }
 
-/* One piece of one kept element: rows of the innermost reduced dimension. */
+/* Sum one piece for one kept element, along the innermost reduced dimension. */
 VF_INLINE float run_row(const reduction *p, int64_t at, int64_t begin, int64_t end, mr_dtype t)
 {
     int in = p->n_red - 1;
@@ -144,7 +144,7 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
         if (p->columns)
             n = MR_MIN((int64_t)COLUMNS, inner - unit % blocks * COLUMNS);
         if (first == last) {
-            // nothing to add: the sum over no elements is 0
+            // the sum of no elements is 0
         } else if (p->columns) {
             if (p->t == MR_BF16)
                 run_columns(p, at, first, last, n, got, MR_BF16);
@@ -197,7 +197,7 @@ MR_KERNEL(mean)
     return MR_OK;
 }
 
-/* COLUMNS differs between instruction sets, pieces do not: one size serves them all. */
+/* COLUMNS differs between instruction sets, but the pieces and so the size are the same. */
 static size_t workspace(const mr_call *call, const mr_facts *facts)
 {
     (void)facts;
@@ -213,8 +213,9 @@ static mr_status infer(mr_infer *c)
     int rank = 0;
     for (int i = 0; i < a->axes.n; i++)
         if (a->axes.v[i] < 0 || a->axes.v[i] >= x->rank)
-            return mr_fail(MR_E_SHAPE, "axis %lld of a tensor of rank %d", (long long)a->axes.v[i],
-                           x->rank);
+            return mr_fail(MR_E_SHAPE,
+                           "axes has %lld, x has rank %d; expected axes from 0 to rank - 1",
+                           (long long)a->axes.v[i], x->rank);
     for (int i = 0; i < x->rank; i++) {
         if (!reduced(a, i))
             dim[rank++] = x->dim[i];
@@ -225,7 +226,7 @@ static mr_status infer(mr_infer *c)
     return MR_OK;
 }
 
-/* dx = dy repeated over the reduced axes: a view. */
+/* dx is a view of dy, repeated over the reduced axes. */
 static mr_status spread(mr_grad *ctx, mr_ref dy)
 {
     const sum *a = ctx->attr;

@@ -1,9 +1,9 @@
 /* sum_squares: the sum of x^2 in double.
  *
  *   x [n] f32 -> sum [1] f64
- * Reads 4 bytes per element. Pieces of PIECE elements are summed in double and added in order:
- * equal for any number of threads. The conversions leave the processor little room to look ahead,
- * so it is asked to fetch what comes: large arrays are read half as fast again. */
+ * Reads 4 bytes per element. Pieces of PIECE elements are summed in double and added in order, so
+ * the bits do not depend on the number of threads. Because of the conversions to double, the
+ * processor looks ahead too little; explicit prefetches make large arrays 1.5 times as fast. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -12,7 +12,7 @@ enum { PIECE = 16384, LINE = 16, AHEAD = 1024 };
 static mr_status infer(mr_infer *c)
 {
     if (c->in[0]->rank != 1)
-        return mr_fail(MR_E_SHAPE, "x must be [n]");
+        return mr_fail(MR_E_SHAPE, "expected x [n]");
     c->out[0] = mr_desc_dense(MR_F64, 1, (const int64_t[]){1});
     return MR_OK;
 }
@@ -43,7 +43,7 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
     const mr_call *c = user;
     const float *x = c->in[0].data;
     (void)worker;
-    // sixteen running sums, so that the loop vectorises without reordering
+    // sixteen running sums, so that the compiler vectorises the loop without reordering
     double s[LINE] = {0};
     int64_t i = begin;
     for (; i + LINE <= end; i += LINE) {

@@ -1,5 +1,5 @@
-/* unpatchify: tokens of one patch each put back into [B, C, T, H, W], cropped to the asked sizes.
- * The adjoint of patchify. Moves bytes once. Licence: Apache-2.0 */
+/* unpatchify: puts tokens of one patch each back into [B, C, T, H, W], cropped to the given sizes.
+ * It is the adjoint of patchify. Copies bytes once. Licence: Apache-2.0 */
 #include "op/patch.h"
 
 MR_KERNEL(unpatchify)
@@ -24,8 +24,8 @@ static mr_status infer(mr_infer *c)
         x[2] != patch_ceil(d[2], a->ph) * patch_ceil(d[3], a->pw) ||
         x[3] != d[0] * a->pt * a->ph * a->pw)
         return mr_fail(MR_E_SHAPE,
-                       "x is %s; C, T, H, W = %lld, %lld, %lld, %lld with patches %lldx%lldx%lld "
-                       "need [B, %lld, %lld, %lld]",
+                       "x is %s; for C, T, H, W = %lld, %lld, %lld, %lld and patches of "
+                       "%lldx%lldx%lld expected [B, %lld, %lld, %lld]",
                        mr_desc_text(c->in[0], text, sizeof text), (long long)d[0], (long long)d[1],
                        (long long)d[2], (long long)d[3], (long long)a->pt, (long long)a->ph,
                        (long long)a->pw, (long long)patch_ceil(d[1], a->pt),

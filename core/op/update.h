@@ -1,8 +1,8 @@
-/* update: what the optimizers' rows share: their buffers, what hyper holds, and the scale of the
+/* update: what the optimizer ops share: their buffers, the elements of hyper, and the scale of the
  * gradient. Licence: Apache-2.0
  *
- * A row has `n` buffers, inputs 0 .. n - 1 that are updated in place: master, grad, moments, then
- * ema and w, which may be absent. hyper is input n, sumsq input n + 1. */
+ * Inputs 0 .. n - 1 are buffers that the op updates in place: master, grad, moments, then ema and
+ * w, which can be absent. hyper is input n, sumsq is input n + 1. */
 #ifndef MR_UPDATE_H
 #define MR_UPDATE_H
 
@@ -40,34 +40,34 @@ enum { MASTER, GRAD, M };
     {                                                                                              \
         "m", "[n] f32", 3, true, MR_CONTIG                                                         \
     }
-/* n: of buffers */
+/* n: number of buffers */
 #define UPDATE_OUT_LAST(n)                                                                         \
     {"ema", "[n] f32", (n)-1, true, MR_CONTIG},                                                    \
     {                                                                                              \
         "w", "[n] bf16", (n), true, MR_CONTIG                                                      \
     }
-/* of a struct `attr` with decay, lr_factor, keep */
+/* attributes of a struct `attr` with decay, lr_factor and keep */
 #define UPDATE_ATTRS                                                                               \
     {"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,                                        \
-     .doc = "factor on hyper's weight_decay"},                                                     \
+     .doc = "factor of weight_decay in hyper"},                                                    \
         {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,                            \
-         .doc = "factor on hyper's lr"},                                                           \
+         .doc = "factor of lr in hyper"},                                                          \
     {                                                                                              \
-        "keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "leave the gradient as it is"           \
+        "keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "do not zero the gradient"              \
     }
 
 MR_ROW_FN mr_status update_infer(mr_infer *c, int n)
 {
     const mr_desc *p = c->in[MASTER], *hyper = c->in[n], *sumsq = c->in[n + 1];
     if (p->rank != 1)
-        return mr_fail(MR_E_SHAPE, "master must be [n]");
+        return mr_fail(MR_E_SHAPE, "expected master [n]");
     for (int i = GRAD; i < n; i++)
         if (c->in[i] && !mr_desc_same_shape(p, c->in[i]))
-            return mr_fail(MR_E_SHAPE, "grad, moments, ema and w must be [n] as master");
+            return mr_fail(MR_E_SHAPE, "expected grad, moments, ema and w [n] with n of master");
     if (hyper->rank != 1 || hyper->dim[0] != HYPERS)
-        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
+        return mr_fail(MR_E_SHAPE, "expected hyper [12]");
     if (sumsq->rank != 1 || sumsq->dim[0] != 1)
-        return mr_fail(MR_E_SHAPE, "sumsq must be [1]");
+        return mr_fail(MR_E_SHAPE, "expected sumsq [1]");
     for (int i = MASTER; i < n; i++) {
         if (c->in[i])
             c->out[i] = *c->in[i];
@@ -77,15 +77,15 @@ MR_ROW_FN mr_status update_infer(mr_infer *c, int n)
     return MR_OK;
 }
 
-/* Bytes moved per element. */
+/* Bytes read and written per element. */
 MR_ROW_FN int update_bytes(const mr_call *c, int n, bool keep)
 {
     return 8 * (n - 2) - (keep ? 4 : 0) + (mr_given(&c->in[n - 2]) ? 8 : 0) +
            (mr_given(&c->in[n - 1]) ? 2 : 0);
 }
 
-/* The factor of the gradient, the clip included. False where nothing but the gradient changes: its
- * norm is not finite or above the most, or grad_scale is 0. */
+/* The factor of the gradient, including the clip. False if only the gradient changes: its norm is
+ * not finite or above the limit, or grad_scale is 0. */
 MR_ROW_FN bool update_scale(const mr_call *c, int n, double *scale)
 {
     const double *h = c->in[n].data;

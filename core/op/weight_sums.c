@@ -1,20 +1,21 @@
-/* weight_sums: what is watched of weights behind an update, in one pass over the buffers of adamw.
+/* weight_sums: statistics of the weights after an update, in one pass over the buffers of adamw.
  *
  *   w [n] f32    ema, m, v [n] f32 may be absent, m and v together
  *   hyper [12] f64, as of adamw: those of the last update
- *   sums [5] f64 = sum of w^2, of u^2, of (ema - w)^2, rows that begin here, dead ones of these
+ *   sums [5] f64 = sum of w^2, of u^2, of (ema - w)^2, number of rows that begin here, of dead ones
  *
- *   u = w less what it was before that update; with l = lr lr_factor and d = weight_decay decay
+ *   u = w minus the weight before that update; with l = lr lr_factor and d = weight_decay decay
  *     = -(l a + l d w) / (1 - l d), a = m / (1 - beta1^k) / (sqrt(v / c) + eps),
  *     c = 1 - beta2^(k - since)
  *
- * adamw makes w = w' - l (a + d w') of w', so u needs no copy of w': solved for w' - w. A row of a
- * weight, `cols` elements long, has a unit's weights; elements before the first one here lie in
- * `before`. It is dead where no element has sqrt(v / c) > eps: then eps outweighs the
- * gradient and the unit all but stands still. It is counted where it begins, by what lies there.
+ * adamw computes w = w' - l (a + d w') from w'. Solved for w - w', this gives u without a copy of
+ * w'. A row of `cols` elements has the weights of one unit; `before` of its elements precede the
+ * first one here. A row is dead if no element has sqrt(v / c) > eps: then eps outweighs the
+ * gradient, and the unit hardly changes. A row is counted where it begins, by the elements in that
+ * buffer.
  *
- * Reads 16 bytes per element where all are given. Elements in f32, sums in double, group by group
- * of rows and then in order: equal for any number of threads. */
+ * Reads 16 bytes per element if all inputs are given. Elements are f32, sums double, first per
+ * group of rows, then in order, so the bits do not depend on the number of threads. */
 #include "cpu/rows.h"
 #include "op/row.h"
 
@@ -35,13 +36,13 @@ static mr_status infer(mr_infer *c)
     MR_TRY(mr_row_rank(w, "w", 1));
     for (int i = EMA; i <= V; i++)
         if (c->in[i] && !mr_desc_same_shape(w, c->in[i]))
-            return mr_fail(MR_E_SHAPE, "ema, m and v must be [n] as w");
+            return mr_fail(MR_E_SHAPE, "expected ema, m and v [n] with n of w");
     if (!c->in[M] != !c->in[V])
-        return mr_fail(MR_E_SHAPE, "m and v: expected both or neither");
+        return mr_fail(MR_E_SHAPE, "one of m and v is given; expected both or neither");
     if (hyper->rank != 1 || hyper->dim[0] != HYPERS)
-        return mr_fail(MR_E_SHAPE, "hyper must be [12]");
+        return mr_fail(MR_E_SHAPE, "expected hyper [12]");
     if (a->cols ? a->before >= a->cols : a->before > 0)
-        return mr_fail(MR_E_SHAPE, "before = %lld: expected less than cols, %lld",
+        return mr_fail(MR_E_SHAPE, "before is %lld; expected less than cols, %lld",
                        (long long)a->before, (long long)a->cols);
     c->out[0] = mr_desc_dense(MR_F64, 1, (const int64_t[]){SUMS});
     return MR_OK;
@@ -55,7 +56,7 @@ static void cost(const mr_call *c, mr_cost *cost)
                       n * (4 + (ema ? 4 : 0) + (moments ? 8 : 0))};
 }
 
-// What all elements share. u = a * of_a + w * of_w; a row is dead where v * c2 <= eps2.
+// Constants of all elements. u = a * of_a + w * of_w; a row is dead if all sqrt(v * c2) <= eps.
 typedef struct terms {
     double c1, c2, eps, of_a, of_w;
 } terms;
@@ -94,7 +95,7 @@ static mr_status naive(const mr_call *c)
         bool begins = (a->before + i) % a->cols == 0;
         bool ends = (a->before + i + 1) % a->cols == 0 || i + 1 == n;
         sums[3] += begins;
-        // of what began elsewhere nothing is dead
+        // a row that begins elsewhere is not counted as dead here
         dead = (begins || dead) && root <= t.eps;
         sums[4] += ends && dead;
         dead = dead && !ends;
@@ -105,7 +106,7 @@ static mr_status naive(const mr_call *c)
 typedef struct job {
     const mr_call *call;
     terms t;
-    // as in attr; a tensor without rows is counted in parts of ROW elements
+    // as in attr; a tensor without rows is split into parts of ROW elements
     int64_t cols, before;
     int64_t rows, group;
 } job;
@@ -127,7 +128,7 @@ static double folded(double *s)
     return s[0];
 }
 
-// Elements begin .. end, n <= LINE of them, added to the sums of their places.
+// Add n <= LINE elements from `at` on to the running sums.
 VF_INLINE void add(const job *j, int64_t at, int n, bool has_ema, bool moments, double (*s)[LINE],
                    float *most)
 {
@@ -145,7 +146,7 @@ VF_INLINE void add(const job *j, int64_t at, int n, bool has_ema, bool moments, 
         if (moments) {
             float root = sqrtf(v[i] * c2), u = of_a * (m[i] * c1 / (root + eps)) + of_w * w[i];
             s[1][k] += (double)u * (double)u;
-            // what is no number lives
+            // NaN is not dead
             most[k] = root <= most[k] ? most[k] : root;
         }
     }
@@ -211,10 +212,10 @@ static size_t workspace(const mr_call *c, const mr_facts *facts)
 
 MR_OP(weight_sums) = {
     .name = "weight_sums",
-    .doc = "Sums of squares of weights, of their last update and of what their average is off, "
-           "and how many rows are dead.",
-    .ref = "update of core/op/adamw.c, solved for what the weights were before; dead units after "
-           "Sokar et al. 2023, arXiv:2302.12902, by second moments in place of activations",
+    .doc = "Sums of squares of weights, of their last update and of the distance of their average, "
+           "and the number of dead rows.",
+    .ref = "the update of core/op/adamw.c, solved for the previous weights; dead units as in Sokar "
+           "et al. 2023, arXiv:2302.12902, but by second moments instead of activations",
     .in = {{"w", "[n] f32", MR_CONTIG, MR_NO_GRAD},
            {"ema", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
            {"m", "[n] f32", MR_CONTIG, MR_OPTIONAL | MR_NO_GRAD},
@@ -222,15 +223,15 @@ MR_OP(weight_sums) = {
            {"hyper", "[12] f64", MR_CONTIG, MR_NO_GRAD}},
     .out = {{"sums", "[5] f64", 0, false, MR_CONTIG}},
     .attr = {{"decay", MR_ATTR_F64, offsetof(attr, decay), .def = 1,
-              .doc = "factor on hyper's weight_decay"},
+              .doc = "factor of weight_decay in hyper"},
              {"lr_factor", MR_ATTR_F64, offsetof(attr, lr_factor), .def = 1,
-              .doc = "factor on hyper's lr"},
+              .doc = "factor of lr in hyper"},
              {"since", MR_ATTR_I64, offsetof(attr, since), .max = 1e15,
-              .doc = "steps before the second moment's first"},
+              .doc = "steps before the first one of the second moment"},
              {"cols", MR_ATTR_I64, offsetof(attr, cols), 0, 0, INT32_MAX, false,
-              "elements of a row; 0: there are no rows"},
+              "elements of a row; 0: no rows"},
              {"before", MR_ATTR_I64, offsetof(attr, before), 0, 0, INT32_MAX, false,
-              "elements of the first row that lie elsewhere"}},
+              "elements of the first row before this buffer"}},
     .infer = infer,
     .cost = cost,
     .naive = naive,
@@ -245,7 +246,7 @@ MR_OP(weight_sums) = {
         "w=[40000] f32 m=[40000] f32 v=[40000] f32 0..0.01 hyper=[12] f64 0.6..0.9 cols=3001 "
         "before=3000",
         "w=[70] f32 m=[70] f32 v=[70] f32 0..1 hyper=[12] f64 2..2.5 since=1",
-        // rows that no piece begins
+        // rows that begin in no piece
         "w=[64] f32 m=[64] f32 v=[64] f32 0..0 hyper=[12] f64 0.6..0.9 cols=100 before=7"),
     .tol_f32 = 1e-5,
     .tol_reason = "double sums of squares of f32 differences",

@@ -1,8 +1,8 @@
 /* where: y = mask ? a : b. Licence: Apache-2.0 */
 #include "op/row.h"
 
-/* Values are chosen, not computed with: they move as whole numbers of their width. Both sides are
- * read whatever the mask says, so that the loop has no branch and becomes vectors. */
+/* Values are selected, not computed, so they are copied as integers of their width. Both sides are
+ * always read, so that the loop has no branch and is vectorised. */
 #define PICK(word)                                                                                 \
     VF_INLINE void pick_##word(const mr_call *call, const int64_t *at, int64_t n,                  \
                                const int64_t *step)                                                \

@@ -1,4 +1,4 @@
-/* zeros: a new value, all zero. Licence: Apache-2.0 */
+/* zeros: a new tensor of zeros. Licence: Apache-2.0 */
 #include "op/row.h"
 
 typedef struct zeros {
@@ -42,7 +42,7 @@ static void cost(const mr_call *call, mr_cost *cost)
 
 MR_OP(zeros) = {
     .name = "zeros",
-    .doc = "A value of the given shape, all zero.",
+    .doc = "A tensor of zeros with the given shape.",
     .out = {{"y", "[dims] of the asked dtype", 0, false, MR_CONTIG}},
     .attr = {{"dtype", MR_ATTR_I64, offsetof(zeros, dtype), .def = MR_F32, .min = 0,
               .max = MR_DTYPE_COUNT - 1, .doc = "dtype code"},

@@ -1,5 +1,5 @@
-/* token: splits a text into words as CLIP's tokenizer does before byte pair encoding. Licence:
- * Apache-2.0 */
+/* token: splits a text into words as CLIP's tokenizer does before byte pair encoding.
+ * Licence: Apache-2.0 */
 #include "token/room.h"
 
 #include <stdlib.h>

@@ -619,7 +619,7 @@ describe("a shape error", function()
     local w = g:input("w", "f32", { 4 })
     ok, err = pcall(function() return ops.rms_norm(x, w) end)
     assert.is_false(ok)
-    assert.matches("backward_spec.lua:%d+: rms_norm 'rms_norm#%d': w must be .*; x is %[2, 3%] "
+    assert.matches("backward_spec.lua:%d+: rms_norm 'rms_norm#%d': expected w .*; x is %[2, 3%] "
       .. "f32, w is %[4%] f32", tostring(err))
   end)
 end)

@@ -299,7 +299,7 @@ describe("an update by ranks", function()
     local exec <close> = E.new(E.device("cpu", 1))
     local program <close> = exec:compile(g)
     program:set("x", T.new("f64", { 4 }))
-    fails("MR_E_UNSUPPORTED", "tensors of f64 are not exchanged between ranks", function()
+    fails("MR_E_UNSUPPORTED", "ranks do not exchange f64 tensors", function()
       program:run()
       program:get "y"
     end)

@@ -57,7 +57,7 @@ function op.clamp(x, attributes) end
 ---@return any
 function op.concat(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, attributes) end
 
---- Convolution of channels-last volumes: any stride, zeros or edges by axis and side, groups.
+--- Convolution of channels-last volumes with strides, groups, and padding per axis and side by zeros or edges.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
 ---@param bias? mr.Tensor|mr.Value|false
@@ -76,7 +76,7 @@ function op.copy(x) end
 ---@return any
 function op.div(a, b) end
 
---- Sum of the table's rows named by the last dimension of ids; -1 names none.
+--- Sum of the table's rows that the last dimension of ids names; -1 adds nothing.
 ---@param ids? mr.Tensor|mr.Value|false
 ---@param table? mr.Tensor|mr.Value|false
 ---@return any
@@ -117,7 +117,7 @@ function op.gated_residual(x, gate, a) end
 ---@return any
 function op.gelu_tanh(x) end
 
---- Mean, sum of squares around it and count of groups of channels over all positions of a sample, joined to those of positions before.
+--- Moments of groups of channels: mean, sum of squares around it, and count, over all positions of a sample, combined with the moments `before`.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param before? mr.Tensor|mr.Value|false
 ---@param attributes? table
@@ -133,7 +133,7 @@ function op.group_moments(x, before, attributes) end
 ---@return any
 function op.group_norm(x, w, b, attributes) end
 
---- Normalise groups of channels by given moments, scale, shift, then SiLU.
+--- Normalise groups of channels by the given moments, scale, shift, then SiLU.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
 ---@param b? mr.Tensor|mr.Value|false
@@ -165,7 +165,7 @@ function op.layer_norm_modulate(x, shift, scale, attributes) end
 ---@return any
 function op.linear(x, w, b) end
 
---- y = x w^T + b of operands in 8 bits, each times its scale; gradients flow to what they were made of.
+--- y = x w^T + b of 8-bit operands, each times its scale; x_of and w_of get the gradients.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param x_scale? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
@@ -179,7 +179,7 @@ function op.linear(x, w, b) end
 ---@return any
 function op.linear_f8(x, x_scale, w, w_scale, b, x_t, w_t, x_of, w_of, attributes) end
 
---- Matrix product over the last two dimensions; leading dimensions are equal.
+--- Matrix product over the last two dimensions; leading dimensions must be equal.
 ---@param a? mr.Tensor|mr.Value|false
 ---@param b? mr.Tensor|mr.Value|false
 ---@param attributes? table
@@ -198,19 +198,19 @@ function op.mean(x, attributes) end
 ---@return any
 function op.mul(a, b) end
 
---- Pixels as floats: 0..255 becomes -1..1, in f32 or bf16.
+--- Pixels 0..255 as floats -1..1, in f32 or bf16.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param attributes? table
 ---@return any
 function op.normalise_u8(x, attributes) end
 
---- Cut [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], zeros beyond the end.
+--- Split [B, C, T, H, W] into tokens [B, T', H'*W', C*pt*ph*pw], with zeros beyond the end.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param attributes? table
 ---@return any
 function op.patchify(x, attributes) end
 
---- RMS norm of each head of q or k, then the rotary turn when cos and sin are given.
+--- RMS norm of each head of q or k, then the rotary embedding if cos and sin are given.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param w? mr.Tensor|mr.Value|false
 ---@param cos? mr.Tensor|mr.Value|false
@@ -219,7 +219,7 @@ function op.patchify(x, attributes) end
 ---@return any
 function op.qk_norm(x, w, cos, sin, attributes) end
 
---- A tensor as floats of 8 bits and the scale that they are multiplied by: the largest magnitude becomes the largest number of the format.
+--- A tensor as 8-bit floats and their scale: the largest magnitude becomes the largest number of the format.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param attributes? table
 ---@return any
@@ -227,7 +227,7 @@ function op.qk_norm(x, w, cos, sin, attributes) end
 ---@return any
 function op.quantise_f8(x, attributes) end
 
---- Standard normals per sample, a pure function of seed, purpose, sample key and epoch.
+--- Standard normal numbers per sample, a pure function of seed, purpose, sample key and epoch.
 ---@param seed? mr.Tensor|mr.Value|false
 ---@param keys? mr.Tensor|mr.Value|false
 ---@param epoch? mr.Tensor|mr.Value|false
@@ -242,7 +242,7 @@ function op.random_normal(seed, keys, epoch, attributes) end
 ---@return any
 function op.rms_norm(x, w, attributes) end
 
---- Rotary position embedding on pairs of each head, neighbours or halves.
+--- Rotary position embedding on pairs of each head: neighbours, or elements half a head apart.
 ---@param x? mr.Tensor|mr.Value|false
 ---@param cos? mr.Tensor|mr.Value|false
 ---@param sin? mr.Tensor|mr.Value|false
@@ -291,7 +291,7 @@ function op.unpatchify(x, attributes) end
 ---@return any
 function op.where(mask, a, b) end
 
---- A value of the given shape, all zero.
+--- A tensor of zeros with the given shape.
 ---@param attributes? table
 ---@return any
 function op.zeros(attributes) end
