@@ -70,7 +70,7 @@ static void report_deadlock()
     for (auto &place : waiting)
         text += (text.empty() ? "" : ", ") + std::to_string(place.second) + " threads in " +
                 place.first;
-    report("deadlock: %s; expected all threads to go on", text.c_str());
+    report("deadlock: %s; expected all threads to continue", text.c_str());
 }
 
 enum class Ran { done, left, waits, stuck };

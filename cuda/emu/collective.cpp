@@ -73,10 +73,10 @@ static void come_to(int id, int threads, bool wait)
     Barrier &b = barriers[seat][id];
     Fiber *f = self();
     if (b.arrived && b.expected != threads)
-        report("barrier %d: %d threads asked for, expected %d as the first to come asked", id,
-               threads, b.expected);
+        report("barrier %d: %d threads requested, expected %d as in the first request", id, threads,
+               b.expected);
     if (threads % 32 || threads > (int)((fibers().size() + 31) & ~(size_t)31))
-        report("barrier %d: %d threads asked for, expected a multiple of 32 in a block of %zu", id,
+        report("barrier %d: %d threads requested, expected a multiple of 32 in a block of %zu", id,
                threads, fibers().size());
     if (!b.clock)
         b.clock = std::make_shared<Clock>(fibers().size(), 0);
@@ -199,8 +199,8 @@ void set_registers(int registers, bool more)
     int &mine = all.each[current->linear / WARP_GROUP];
     if (registers < 24 || registers > 256 || registers % 8 ||
         (more ? registers < mine : registers > mine)) {
-        report("%s from %d to %d registers; expected 24 to 256 by 8, %s", what, mine, registers,
-               more ? "more than before" : "fewer than before");
+        report("%s from %d to %d registers; expected a multiple of 8 from 24 to 256, %s", what,
+               mine, registers, more ? "more than before" : "fewer than before");
         return;
     }
     meet_group(what, NULL, NULL);
@@ -232,10 +232,10 @@ uint32_t shuffle(unsigned mask, uint32_t value, unsigned from_lane, const char *
                 continue;
             Exchange *source = e->from < 32 ? (Exchange *)args[e->from] : NULL;
             if (!source)
-                report(
-                    "shuffle: lane %d reads lane %u, which takes no part; expected a lane of the "
-                    "mask",
-                    lane, e->from);
+                report("shuffle: lane %d reads lane %u, which does not take part; expected a lane "
+                       "of the "
+                       "mask",
+                       lane, e->from);
             else
                 e->out = source->in;
         }

@@ -222,13 +222,12 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
         bytes *= t.box[d];
     size_t align = t.swizzle ? t.swizzle * 8 : 128;
     if (shared_address(shared) % align) {
-        report_place(
-            "tensor copy to shared memory %u; expected a multiple of %zu for a swizzle of %d",
-            shared_address(shared), align, t.swizzle);
+        report_place("TMA copy to shared memory %u; expected a multiple of %zu for a swizzle of %d",
+                     shared_address(shared), align, t.swizzle);
         return;
     }
     if (t.swizzle && t.box[0] * t.element_bytes > (unsigned)t.swizzle) {
-        report_place("tensor copy with rows of %u bytes; expected at most its swizzle of %d",
+        report_place("TMA copy with rows of %u bytes; expected at most its swizzle of %d",
                      t.box[0] * t.element_bytes, t.swizzle);
         return;
     }
@@ -239,7 +238,7 @@ void tensor_copy(void *shared, const TensorMap *map, void *barrier, const int *a
     // the async proxy sees the initialisation of the barrier only after a fence
     if (fibers()[m.maker].fenced < m.made_at)
         report_place(
-            "tensor copy on the mbarrier at shared memory %u, which thread %u made; expected "
+            "TMA copy on the mbarrier at shared memory %u, initialised by thread %u; expected "
             "fence.proxy.async in that thread after mbarrier.init",
             shared_address(barrier), m.maker);
     release_to(m.clock, self(), &m.merged);

@@ -238,7 +238,7 @@ static inline void __syncwarp(unsigned mask = ~0u)
 template <class Word>
 EMU_UNWATCHED inline Word emu_shuffle(unsigned mask, Word v, unsigned from, const char *what)
 {
-    static_assert(sizeof v == 4, "shuffles of words of 4 bytes alone");
+    static_assert(sizeof v == 4, "only 4-byte types can be shuffled");
     uint32_t bits;
     memcpy(&bits, &v, 4);
     bits = emu::shuffle(mask, bits, from, what);

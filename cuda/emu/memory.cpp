@@ -266,7 +266,7 @@ static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
     }
     if (c.written_at && !ordered(f, c.writer, c.written_at)) {
         report_place(
-            "race: %s of shared memory [%u, %u), written by thread %u with nothing between; "
+            "race: %s of shared memory [%u, %u), written by thread %u without synchronisation; "
             "expected a barrier",
             kind, from, to, c.writer);
         return false;
@@ -290,7 +290,7 @@ static bool visit_shared(SharedCell &c, const Access &a, const Fiber *f)
     c.plain = !a.proxy;
     if (reader != NO_THREAD)
         report_place(
-            "race: write of shared memory [%u, %u), read by thread %d with nothing between; "
+            "race: write of shared memory [%u, %u), read by thread %d without synchronisation; "
             "expected a barrier",
             from, to, reader);
     return reader == NO_THREAD;
@@ -379,13 +379,13 @@ static void report_clash(const Visit &v, const char *before, const Access &a)
     if (v.block != block_number) {
         report_place(
             "race between blocks: %s of global memory %p, %s by %s in this launch; expected "
-            "one block alone, or a turn that was waited for",
+            "a single block, or a wait for a turn",
             kind, (void *)a.at, before,
             v.block == MANY ? "several blocks" : ("block " + std::to_string(v.block)).c_str());
         return;
     }
     report_place(
-        "race: %s of global memory %p, %s by thread %u of this block with nothing between; "
+        "race: %s of global memory %p, %s by thread %u of this block without synchronisation; "
         "expected a barrier",
         kind, (void *)a.at, before, v.thread);
 }

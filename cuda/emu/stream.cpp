@@ -174,7 +174,7 @@ static void append(cudaStream_t stream, const Item &item)
     if (captured->inside.count(stream))
         captured->items.push_back({stream, item});
     else
-        captured->why = "a stream that does not take part in the capture was given work";
+        captured->why = "work was enqueued on a stream that does not take part in the capture";
 }
 
 void enqueue(cudaStream_t stream, const Task &task)

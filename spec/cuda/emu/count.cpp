@@ -14,7 +14,7 @@ __global__ void pieces(const float *x, float *y)
     mr_store16(y + threadIdx.x * 4, mr_load16(x + threadIdx.x * 4));
 }
 
-// lanes `step` words apart in shared memory
+// the addresses of lanes are `step` words apart in shared memory
 __global__ void banks(float *y, int step)
 {
     MR_SHARED(raw);
@@ -23,7 +23,7 @@ __global__ void banks(float *y, int step)
     y[threadIdx.x] = s[threadIdx.x * step];
 }
 
-// to shared memory, where lanes 8 n to 8 n + 7 take all banks, and no others do
+// store to shared memory: lanes 8 n to 8 n + 7 use all banks once, other groups of lanes do not
 __global__ void shared_pieces(const float *x)
 {
     MR_SHARED(raw);
@@ -78,7 +78,7 @@ int main(void)
     conflicts(32, 32);
     conflicts(33, 1);
 
-    // 8 lanes at a time, by their numbers, in whatever order threads come
+    // 8 lanes at a time, by lane number, in whatever order threads run
     for (unsigned seed = 0; seed < 6; seed++) {
         reset();
         emu::options.seed = seed;
@@ -89,7 +89,7 @@ int main(void)
     }
     emu::options.seed = 0;
 
-    // fewer lanes than a warp, in pieces of 16 bytes; two warps are two requests
+    // fewer lanes than a warp, in 16-byte pieces; two warps are two requests
     reset();
     MR_LAUNCH(pieces, dim3(1), dim3(40), 0, NULL, x, y);
     CHECK_INT(emu::counts.requests, 4);
@@ -97,13 +97,14 @@ int main(void)
     CHECK_INT(emu::counts.ideal_sectors, 2 * (16 + 4));
     CHECK_INT(emu::counts.global_read, 640);
 
-    // asked for twice
+    // each element is read twice
     reset();
     MR_LAUNCH(twice, dim3(1), dim3(32), 0, NULL, x, y);
     CHECK_INT(emu::counts.global_read, 256);
     CHECK_INT(emu::counts.global_written, 128);
 
-    // kernel, block, thread, file and line, what came, what was expected; once, not once a thread
+    // a report names kernel, block, thread, file and line, actual and expected; one report, not one
+    // per thread
     reset();
     MR_LAUNCH(strided, dim3(1), dim3(1), 0, NULL, x, y, 0);
     MR_LAUNCH(strided, dim3(1), dim3(32), 0, NULL, x + 1020, y, 1);
@@ -114,7 +115,7 @@ int main(void)
     CHECK(text.find("4 bytes, out of bounds: byte 0 belongs to no allocation") !=
           std::string::npos);
 
-    // launches that no device takes
+    // launches that no device accepts
     reset();
     MR_LAUNCH(strided, dim3(1), dim3(1025), 0, NULL, x, y, 1);
     MR_LAUNCH(strided, dim3(1), dim3(32), 232449, NULL, x, y, 1);
@@ -124,7 +125,7 @@ int main(void)
     CHECK(all_reports().find("232449 bytes of shared memory, expected at most 232448") !=
           std::string::npos);
     CHECK(all_reports().find("expected 1 to 65535 in y and z") != std::string::npos);
-    // more than 48 KB is asked for before, by the kernel that takes it
+    // a kernel must ask for more than 48 KB before its launch
     reset();
     MR_LAUNCH(strided, dim3(1), dim3(1), 49153, NULL, x, y, 0);
     emu::allow_shared((const void *)banks, 65536);
@@ -138,7 +139,7 @@ int main(void)
     MR_LAUNCH(strided, dim3(1), dim3(1), 49153, NULL, x, y, 0);
     CHECK_SILENT();
     emu::allow_shared((const void *)strided, 0);
-    // the largest launch of each name
+    // the largest launch of each kernel
     MR_LAUNCH(strided, dim3(1), dim3(64), 128, NULL, x, y, 1);
     MR_LAUNCH(strided, dim3(1), dim3(32), 256, NULL, x, y, 1);
     CHECK_INT(emu::launches().at("strided").threads, 64);

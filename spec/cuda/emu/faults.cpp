@@ -7,7 +7,7 @@
 
 struct Args {
     float *in, *out;
-    uint32_t *words; // two, 0
+    uint32_t *words; // two words, both 0
     bool bad;
 };
 typedef void Kernel(Args);
@@ -328,7 +328,7 @@ __global__ void matrix_with_a_lane_missing(Args a)
     a.out[i] = (float)r[0];
 }
 
-// ---- barriers in shared memory and tensor copies ----
+// ---- mbarriers and TMA copies ----
 
 // 16 rows of 16 floats, one box of 4 rows
 static emu::TensorMap map_of(const float *base)
@@ -504,7 +504,7 @@ __global__ void group_descriptors(Args a)
 
 // ---- registers of warp groups ----
 
-// three groups are launched with 168 a thread: 504 for three threads
+// three groups are launched with 168 registers per thread, 504 in total
 template <int FEWER> MR_DEVICE void hand_over_registers()
 {
     if (threadIdx.x < 128)
@@ -531,7 +531,7 @@ __global__ void registers_the_wrong_way(Args a)
         mr_registers_more<48>();
 }
 
-// ---- between blocks: eight of them add to the same numbers, in turns ----
+// ---- between blocks: eight blocks add to the same floats, in turns ----
 
 struct Turns {
     bool ticket = true, wait = true, pass = true, before = true, after = true, first = true;
@@ -605,10 +605,10 @@ __global__ void sum_of_nothing(Args a)
 struct Fault {
     const char *name;
     Kernel *kernel;
-    const char *words; // of the report
+    const char *words; // expected texts in the report, one per line
     int threads = 64;
     int blocks = 1;
-    bool late_only = false; // found only where copies and products are late
+    bool late_only = false; // found only if copies and products are late
 };
 
 #define FAULT(kernel, ...)                                                                         \
@@ -634,11 +634,11 @@ static const Fault faults[] = {
     FAULT(lane_missing, "31 threads in shfl.bfly", 32),
     FAULT(two_collectives, "diverged: this thread is in", 32),
     FAULT(not_in_mask, "shfl.bfly: lane 16 is not in its own mask 0000ffff", 32),
-    FAULT(absent_lane, "reads lane 20, which takes no part", 32),
+    FAULT(absent_lane, "reads lane 20, which does not take part", 32),
     FAULT(barrier_in_a_branch, "32 threads in __syncthreads"),
     FAULT(barrier_counts_differ,
-          "expected 64 as the first to come asked\nexpected 96 as the first"),
-    FAULT(barrier_count_odd, "65 threads asked for, expected a multiple of 32"),
+          "expected 64 as in the first request\nexpected 96 as in the first"),
+    FAULT(barrier_count_odd, "65 threads requested, expected a multiple of 32"),
     FAULT(lost_arrival, "deadlock: 32 threads in bar.sync, 32 threads in the end"),
     FAULT(spare_arrival, "barrier 1 ends with 32 of 64 threads"),
     FAULT(copy_not_waited, "while an asynchronous copy into it is in flight", 64, 1, true),
@@ -657,8 +657,8 @@ static const Fault faults[] = {
     FAULT(tensor_bytes, "64 threads in mbarrier.try_wait"),
     FAULT(tensor_no_barrier, "expected mbarrier.init before"),
     FAULT(tensor_no_fence, "expected fence.proxy.async in that thread after mbarrier.init"),
-    FAULT(tensor_target, "tensor copy to shared memory 16; expected a multiple of 128"),
-    FAULT(tensor_swizzle, "tensor copy with rows of 64 bytes; expected at most its swizzle of 32"),
+    FAULT(tensor_target, "TMA copy to shared memory 16; expected a multiple of 128"),
+    FAULT(tensor_swizzle, "TMA copy with rows of 64 bytes; expected at most its swizzle of 32"),
     FAULT(tensor_arrivals, "64 threads in mbarrier.try_wait"),
     FAULT(arrival_without_end, "one more arrival in a phase of 1"),
     FAULT(group_no_proxy_fence, "expected fence.proxy.async in that thread after the store", 128),
@@ -676,7 +676,7 @@ static const Fault faults[] = {
     FAULT(sum_of_nothing, "read of unwritten global memory", 64, 8),
 };
 
-// does a report hold one of the words, which stand one a line?
+// does a report contain one of the texts, which are one per line?
 static bool found(const char *words)
 {
     std::string all = all_reports(), rest = words;
@@ -699,7 +699,7 @@ static void run(const Fault &f, bool bad)
                 f.kernel == shared_end ? 1024 : 2048, NULL, [=] { kernel(a); });
 }
 
-// two places of memory that does not exist between them; bad: an offset in 32 bits wraps
+// two places with no memory between them; bad: a 32-bit offset overflows
 __global__ void far_apart(float *out, int64_t step, bool bad)
 {
     out[bad ? (int64_t)(int)(step * threadIdx.x) : step * threadIdx.x] = 1;
@@ -711,7 +711,7 @@ static void sparse(void)
     emu::forget_reports();
     float *out = (float *)emu::alloc_sparse(step * 4 + 256);
     if (!out)
-        return; // no addresses for it
+        return; // the host does not have enough addresses
     for (int i = 0; i < 2; i++)
         emu::open(out + i * step, 256);
     MR_LAUNCH(far_apart, dim3(1), dim3(2), 0, NULL, out, step, false);

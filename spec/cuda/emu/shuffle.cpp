@@ -3,7 +3,7 @@
 #include "cuda/prim/sm80.cuh"
 #include "support.h"
 
-// from a lane's neighbour and from lane 5
+// exchange with the neighbouring lane and with lane 5
 template <class Word> __global__ void exchange(const Word *x, Word *neighbour, Word *fifth)
 {
     Word v = x[threadIdx.x];
@@ -25,7 +25,7 @@ template <class Word> static void exchanged(Word (*value)(size_t))
 
 int main(void)
 {
-    // more bits than a float has, and values that are not numbers
+    // integers with more bits than a float has, and NaNs
     exchanged<uint32_t>([](size_t i) { return 0xFF800001u + (uint32_t)i; });
     exchanged<int>([](size_t i) { return -16777217 - (int)i; });
     exchanged<float>([](size_t i) { return 1.0f / (float)(i + 1); });

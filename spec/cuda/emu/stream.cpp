@@ -13,7 +13,7 @@ static emu::Task says(char c)
     return [c] { order += c; };
 }
 
-// two streams of three tasks; with `edge` the second waits for the first's "b"
+// two streams with three tasks and two tasks; with `edge` the second waits for "b" of the first
 static std::string two_streams(unsigned seed, bool edge)
 {
     cudaStream_t s = emu::stream_new(), t = emu::stream_new();
@@ -53,7 +53,7 @@ static void orders(void)
         CHECK(before(e, 'b', 'x'));
         CHECK(two_streams(seed, false) == o);
     }
-    // a missing wait shows: some order has x before a, some after c
+    // a missing wait shows: x runs before a in some order, and after c in another
     CHECK(free_orders.size() >= 4);
 }
 
@@ -61,14 +61,14 @@ static void waits(void)
 {
     cudaStream_t s = emu::stream_new(), t = emu::stream_new();
     emu::Event *e = emu::event_new();
-    // an event that was never recorded orders nothing; one that is recorded later holds back
+    // an event that was never recorded orders nothing; a recorded event delays the wait
     emu::event_wait(e, s);
     CHECK(emu::stream_sync(s));
     emu::event_record(e, t);
     emu::event_wait(e, s);
     emu::event_record(e, t);
     CHECK(emu::stream_sync(s));
-    // the record that counts is the newest when the wait is enqueued
+    // a wait refers to the newest record at the time of its enqueuing
     for (unsigned seed = 0; seed < 6; seed++) {
         order.clear();
         emu::stream_order(seed);
