@@ -57,7 +57,7 @@ static mr_status join(mr_cuda_ranks *r)
         MR_TRY(transport->id(r->group.size, id));
     MR_TRY(r->group.broadcast(r->group.user, id, sizeof id));
     MR_TRY(transport->join(id, r->group.rank, r->group.size, &r->comm));
-    return wait_for(r, "a communicator");
+    return wait_for(r, "joining a communicator");
 }
 
 static mr_status ranks_of(int64_t number, mr_cuda_ranks **out)

@@ -80,7 +80,7 @@ mr_status join_segment(Comm *c, const char *path)
     }
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return mr_fail(MR_E_NODE, "%s: the first rank is not there", path);
+        return mr_fail(MR_E_NODE, "%s: cannot open the memory of the first rank", path);
     mr_status st = mr_segment_join(fd, c->rank, c->size, &c->transport);
     close(fd);
     return st;
@@ -181,7 +181,7 @@ bool attempt(Call &call)
         if (st != MR_OK)
             return fail(c, mr_error_last()->text, m.peer), false;
         if (m.receives && p.headed && (p.head.bytes != m.bytes || p.head.seq != call.number[i]))
-            return fail(c, "another call, or other sizes", m.peer), false;
+            return fail(c, "the peer is in another call, or the sizes differ", m.peer), false;
         over = over && p.done;
     }
     if (!over)

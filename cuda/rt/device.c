@@ -323,8 +323,8 @@ static mr_status take(int ordinal)
     if (other == ordinal)
         return MR_OK;
     return mr_fail(MR_E_UNSUPPORTED,
-                   "device=%s:%d: %s:%d is open in this process; try: a process for each GPU, as "
-                   "ranks are, or close that one first",
+                   "device=%s:%d: %s:%d is open in this process; try: one process per GPU, as "
+                   "for ranks, or close the other GPU first",
                    mr_cuda.device, ordinal, mr_cuda.device, other);
 }
 

@@ -49,7 +49,7 @@ mr_status blame(const mr_step *s, mr_status st)
     return st;
 }
 
-// ---- of a device ----
+// ---- failures of a device ----
 
 /* Keep the newest error for the next report, unless an earlier failure is kept. Host functions call
  * this from threads of the driver. */

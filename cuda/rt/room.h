@@ -94,7 +94,7 @@ mr_status prepared_run(rt *rt, prepared *p, const mr_step *steps);
 mr_status prepared_check(rt *rt, prepared *p);
 /* Start a timed run. */
 mr_status clocks_begin(rt *rt);
-/* Read the time between two completed events of the newest timed run. */
+/* Read the time between two completed events. The newest timed run must have started too. */
 mr_status read_clock(rt *rt, void *from, void *to, mr_step_clock *clock);
 
 /* add op, node and origin of a step to the newest error */

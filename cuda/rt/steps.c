@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-// ---- making ----
+// ---- setup ----
 
 // keeps an event that exists already: from an earlier run, or from a call that failed later
 static mr_status new_event(bool timed, void **event)

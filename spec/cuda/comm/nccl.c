@@ -26,7 +26,7 @@ static void settle_other(void *user)
 
 static mr_cuda_speaker device = {.settle = settle};
 
-// what was asked since the last time
+// the calls since the last time
 static const char *asked(void)
 {
     static char text[4096];
@@ -60,14 +60,14 @@ static void refused(const char *path, const char *scene, const char *part)
 
 static void missing(void)
 {
-    // what the user says of its launches stays
+    // the user's setting is not changed
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);
     refused("/nowhere/libnccl.so.2", "", "ranks on GPUs need NCCL: /nowhere/libnccl.so.2: ");
     refused("/nowhere/libnccl.so.2", "", "try: install libnccl2");
     refused("libc.so.6", "", "libc.so.6: has no ncclGetVersion; try: NCCL 2.18 or newer");
     refused(SPEC_NCCL, "version=21701", "is NCCL 2.17.1, expected 2.18 or newer");
     CHECK(!dlopen(SPEC_NCCL, RTLD_NOW | RTLD_NOLOAD));
-    // named by nothing is not named
+    // an empty variable counts as unset
     if (!dlopen("libnccl.so.2", RTLD_NOW))
         refused("", "", "ranks on GPUs need NCCL: libnccl.so.2: ");
     setenv("MOONREEL_NCCL", SPEC_NCCL, 1);
@@ -80,7 +80,7 @@ static void calls(void)
     enum { OWN = 3 };
     char x[256];
     mr_cuda_talk *t = NULL, *more = NULL;
-    // the oldest that is taken
+    // the oldest version that is accepted
     start("version=21800,joins=2");
     const int64_t group = group_case_add(&heard, 1, OWN, 5);
     CHECK_OK(mr_cuda_talk_new(group, MR_COMM_ALL_TO_ALL, MR_BF16, &t));
@@ -103,20 +103,20 @@ static void calls(void)
     CHECK_INT(heard.ended, 1);
     CHECK_INT(heard.last.op, MR_COMM_ALL_TO_ALL);
     CHECK_INT(heard.last.dtype, MR_BF16);
-    // of a call that failed before its exchange nothing is left
+    // a call that failed before its exchange leaves no messages
     CHECK_OK(mr_cuda_talk_begins(t, NULL));
     mr_cuda_talk_send(t, 0, x, 12);
     CHECK_OK(mr_cuda_talk_begins(t, NULL));
     mr_cuda_talk_send(t, 2, x, 4);
     CHECK_OK(mr_cuda_talk_exchange(t, NULL));
     CHECK_STR(asked(), "{\nsend 4 of 1 to 2\n}\n");
-    // nothing to say is not said
+    // an empty exchange makes no call
     CHECK_OK(mr_cuda_talk_exchange(t, NULL));
     CHECK_OK(mr_cuda_talk_gather(more, x, 0, NULL));
     CHECK_OK(mr_cuda_talk_gather(more, x, 16, NULL));
     CHECK_STR(asked(), "gather 16 of 1, own at 16\n");
     CHECK_OK(mr_cuda_ranks_look());
-    // the group goes, and its communicator with it, when the device has settled
+    // freeing the group closes its communicator, after the device has settled
     const unsigned left = mr_cuda_ranks_left();
     mr_collective_remove(group);
     CHECK_INT(settled, 1);
@@ -140,8 +140,8 @@ static void rank_of_first(void)
     CHECK_STR(asked(), "finalize\ndestroy\n");
 }
 
-// the GPU is opened once more, and closed in any order: all that are open settle before a group
-// goes
+// the GPU is opened twice and closed in any order: all open devices settle before a communicator
+// closes
 static void opened_twice(bool newest_first)
 {
     mr_cuda_talk *t = NULL;
@@ -156,7 +156,7 @@ static void opened_twice(bool newest_first)
         mr_cuda_talk_free(t);
     }
     asked();
-    // one group goes, others stay
+    // one group is freed, the others remain
     mr_collective_remove(group[0]);
     CHECK_INT(settled, 1);
     CHECK_INT(others, 1);
@@ -168,13 +168,13 @@ static void opened_twice(bool newest_first)
     CHECK_INT(settled, 1 + newest_first);
     CHECK_INT(others, 1 + !newest_first);
     asked();
-    // a communicator that is left takes its time
+    // closing a communicator takes some time
     setenv("NCCL_SCENE", "joins=9", 1);
     mr_cuda_ranks_close(newest_first ? &device : &other);
     CHECK_STR(asked(), "finalize\ndestroy\n");
 }
 
-// any of several groups ends all, and each is reported once
+// a failure in one of several groups closes all communicators, and each group gets one report
 static void lost_beside_others(void)
 {
     mr_cuda_talk *t = NULL;
@@ -198,7 +198,7 @@ static void lost_beside_others(void)
     mr_cuda_ranks_close(&device);
 }
 
-// what ends all communicators, and what is said
+// failures that close all communicators, and their messages
 static void fails_later(const char *scene, double deadline_s, mr_status world, const char *part)
 {
     mr_cuda_talk *t = NULL;
@@ -214,7 +214,7 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
     CHECK_FAILS(st, MR_E_NODE, part);
     CHECK_INT(heard.given_up, 1);
     CHECK_INT(heard.why, MR_E_NODE);
-    // the others may be looked for where nothing came for long
+    // the group may check for lost ranks after a long wait
     CHECK(heard.waited_s > 0);
     CHECK(!mr_cuda_ranks_open());
     CHECK_STR(asked(), "abort\n");
@@ -227,7 +227,7 @@ static void fails_later(const char *scene, double deadline_s, mr_status world, c
     CHECK_STR(asked(), "");
 }
 
-// ranks that never come: why this one does not wait for them any longer
+// ranks that never join: why this rank stops waiting for them
 static void never_joined(double deadline_s, mr_status world, mr_status code, const char *part)
 {
     mr_cuda_talk *t = NULL;
@@ -244,7 +244,7 @@ static void never_joined(double deadline_s, mr_status world, mr_status code, con
     mr_cuda_ranks_close(&device);
 }
 
-// a call is late while it is under way, and no longer
+// a call is late only while it is in flight
 static void over_in_time(void)
 {
     mr_cuda_talk *t = NULL;
@@ -258,7 +258,7 @@ static void over_in_time(void)
     asked();
 }
 
-// what was enqueued is on its way until the transport says otherwise
+// an enqueued call is in flight until the transport reports otherwise
 static void late_call(bool gathers)
 {
     char x[8];
@@ -275,7 +275,7 @@ static void late_call(bool gathers)
     asked();
 }
 
-// one that cannot be left in peace is aborted
+// a communicator that cannot be closed gracefully is aborted
 static void left_in_trouble(const char *scene)
 {
     mr_cuda_talk *t = NULL;
@@ -297,7 +297,7 @@ static void failures(void)
     fails_later("", 5, MR_E_NODE, "rank 2 ended by signal 9");
     fails_later("", 0.05, MR_OK, "all_to_all of 4 ranks on the GPU has not ended after 0.05 s");
     never_joined(0.05, MR_OK, MR_E_NODE,
-                 "NCCL: a communicator of 4 ranks has not ended after 0.05 s");
+                 "NCCL: joining a communicator of 4 ranks has not ended after 0.05 s");
     never_joined(20, MR_E_NODE, MR_E_NODE, "rank 2 ended by signal 9");
     mr_interrupt_set(true);
     never_joined(20, MR_OK, MR_E_STOPPED, "stopped by Ctrl-C");
@@ -309,7 +309,7 @@ static void failures(void)
         late_call(i);
 }
 
-// what joining and calls ask for, where NCCL takes one of them not
+// joining and calls when one function of NCCL fails
 static void not_taken(void)
 {
     static const struct {
@@ -320,7 +320,7 @@ static void not_taken(void)
         {"join", "a communicator", NULL, false, false},
         {"state", "a communicator", NULL, false, false},
         {"{", "messages of a call", "{\n", true, false},
-        // its group is ended all the same
+        // its group is still ended
         {"send", "sending a message", "{\nsend 8 of 1 to 1\n}\n", true, false},
         {"receive", "receiving a message", "{\nsend 8 of 1 to 1\nreceive 4 of 1 from 1\n}\n", true,
          false},

@@ -58,17 +58,17 @@ static void memory(void)
         CHECK_INT(at % 4096, 0);
     }
     CHECK_FAILS(dev->ops->alloc(dev, SIZE_MAX - 9, MR_SPACE_DEVICE, &at), MR_E_MEMORY, "");
-    // memory goes as what it is, now or when the device closes
+    // each memory is freed as its own kind, at once or when the device closes
     dev->ops->free(dev, at, BYTES, MR_SPACE_DEVICE);
     at = block(dev, MR_SPACE_PINNED, 3);
     dev->ops->free(dev, at, BYTES, MR_SPACE_PINNED);
-    // a run of no steps does nothing
+    // a run without steps does nothing
     OK(dev->ops->run(dev, NULL, 0, NULL));
     mr_device_close(dev);
     CHECK_INT(mr_cudaemu_open(), 0);
 }
 
-// a copy's clock has its begin, and how long it took: one turn of the emulator
+// the clock of a copy reports its start and its duration: one turn of the emulator
 static void clocks(void)
 {
     const double before = mr_now_s();
@@ -87,7 +87,7 @@ static void clocks(void)
     mr_device_close(dev);
 }
 
-// where it is known what each work takes nothing is probed, for either dtype
+// if the time of each task is known, nothing is probed, for either dtype
 static void rates(void)
 {
     mr_device *dev = open_with("rated,task=5");
@@ -100,7 +100,7 @@ static void rates(void)
     mr_device_close(dev);
 }
 
-// copies on all lanes, some behind others: what waits for them returns when they came by
+// copies on all lanes, some ordered by events: a wait returns when the copies have completed
 static void lanes(int seed)
 {
     char setting[16];
@@ -120,7 +120,7 @@ static void lanes(int seed)
     OK(dev->ops->copy(dev, MR_LANE_OUT, &out));
     OK(dev->ops->sync(dev));
     CHECK(holds(back, 1));
-    // a lane behind another, and the host behind neither
+    // a lane waits for another lane; the host waits for neither
     OK(dev->ops->fill(dev, at, 0, BYTES));
     OK(dev->ops->fill(dev, back, 0, BYTES));
     for (int i = 0; i < 4; i++)
@@ -130,7 +130,7 @@ static void lanes(int seed)
     OK(dev->ops->copy(dev, MR_LANE_OUT, &out));
     OK(dev->ops->sync(dev));
     CHECK(holds(back, 1));
-    // what is under way ends before its memory goes
+    // copies in flight complete before their memory is freed
     OK(dev->ops->fill(dev, from, 2, BYTES));
     OK(dev->ops->copy(dev, MR_LANE_IN, &in));
     dev->ops->free(dev, from, BYTES, MR_SPACE_PINNED);
@@ -145,8 +145,8 @@ static void lanes(int seed)
     CHECK(holds((mr_dptr)last, 2));
 }
 
-// a run goes to where its arguments are now, and is made twice again before it is repeated: what a
-// step makes at its first run is not made in a capture; steps that are forgotten have run
+// After a run's arguments move, it uses the new addresses and runs twice more before it is repeated
+// from a capture: initialisation in the first run must not be captured. Forgotten steps have run.
 static void moved(void)
 {
     mr_device *dev = open_with("");
@@ -181,8 +181,8 @@ static void moved(void)
 
 enum { RUN, COPY, COPY_IN, FILL, ALLOC, MARK, WAIT, REACHED, CALLS };
 
-/* Two runs that fail on the host, timed: the first is reported, once, before anything else is
- * begun, by whatever call comes next. */
+/* Two timed runs fail on the host. The next call, whichever it is, reports the first failure once,
+ * before it begins anything else. */
 static void first_failure(int call)
 {
     mr_device *dev = open_with("");
@@ -220,7 +220,7 @@ static void first_failure(int call)
     OK(dev->ops->mark(dev, MR_LANE_IN, event));
     for (int i = 0; i < 2; i++)
         OK(dev->ops->run(dev, &steps[i], 1, prepared[i]));
-    // waits, and cannot report it
+    // this call waits but cannot report the failure
     dev->ops->free(dev, spare, BYTES, MR_SPACE_DEVICE);
     const int before = mr_cudaemu_ranges("next_by_hand");
     const uint64_t lost = dev->lost;
@@ -252,7 +252,7 @@ static void first_failure(int call)
     CHECK_INT(mr_cudaemu_open(), 0);
 }
 
-// a run that cannot be enqueued to its end: what was enqueued on a side queue has come by
+// if a run cannot be enqueued completely, work on a side queue has completed when it returns
 static void half_a_run(void)
 {
     mr_device *dev = open_with("seed=0,refuse=0");
@@ -280,7 +280,7 @@ static void half_a_run(void)
     mr_device_close(dev);
 }
 
-// other ranks do not wait for one whose run failed
+// other ranks do not wait for a rank whose run failed
 static void ranks_hear(void)
 {
     mr_device *dev = open_with("refuse=1");

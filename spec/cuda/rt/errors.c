@@ -51,13 +51,13 @@ static void one_gpu_of_a_process(void)
     mr_device_close(again);
     refuses("devices=2", 0, MR_E_UNSUPPORTED, "cudaemu:1 is open");
     mr_device_close(first);
-    // what cannot be opened holds nothing
+    // a GPU that cannot be opened does not block another one
     refuses("devices=2", 2, MR_E_USAGE, "invalid device ordinal");
     OK(open_with("devices=2", 0, &first));
     mr_device_close(first);
 }
 
-/* y = silu(x), z = gelu(y): two steps and the copy of a result */
+/* y = silu(x), z = gelu(y): two steps and a copy of the result */
 static mr_graph *two_steps(void)
 {
     mr_graph *g = NULL;
@@ -72,9 +72,9 @@ static mr_graph *two_steps(void)
     return g;
 }
 
-static int fail_at; /* an allocation of the host, from the opening on; 0: none */
+static int fail_at; /* this host allocation fails, counted from the opening on; 0: none */
 
-/* Runs the graph until something fails; returns what failed. */
+/* Run the graph until a call fails; returns its status. */
 static mr_status run_until_lost(const char *setting, int runs)
 {
     mr_device *dev = NULL;
@@ -99,7 +99,7 @@ static mr_status run_until_lost(const char *setting, int runs)
             st = mr_program_get(p, "z", &out);
     }
     mr_alloc_fail_at(0);
-    // everything is given back, whatever happened
+    // everything is freed, whatever happened
     mr_error *first = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     mr_program_free(p);
     mr_exec_free(e);
@@ -116,7 +116,7 @@ static void lost_at_each_work(void)
 {
     int served = 0, lost = 0;
     char setting[64];
-    // copies of alloc and set, then two kernels and a copy: every one of them once
+    // copies of alloc and set, then two kernels and a copy: each of them fails once
     for (int n = 0; n < 80; n++) {
         snprintf(setting, sizeof setting, "fail=%d,error=%d", n, n % 2 ? MR_CUDA_ECC : 999);
         mr_status st = run_until_lost(setting, 3);
@@ -133,7 +133,7 @@ static void lost_at_each_work(void)
     CHECK(lost > 10);
 }
 
-// what an error of the driver is to moonreel, and what to try
+// status and remedy of driver errors
 static void errors_of_the_driver(void)
 {
     static const struct {
@@ -152,7 +152,7 @@ static void errors_of_the_driver(void)
     }
 }
 
-// an allocation of the host that fails, whichever it is
+// each host allocation fails once
 static void short_of_memory(void)
 {
     int failed = 0;
@@ -184,13 +184,14 @@ static void sync_names_the_step(const char *sync, int expected)
     CHECK_INT(named, expected);
 }
 
-// a profiler sees each node's launch: once enqueued, once captured, and not when a capture is run
+// a profiler sees each node's launch: when it is enqueued, when it is captured, and not when a
+// captured graph runs
 static void profilers_see_names(void)
 {
     int before = mr_cudaemu_ranges("silu#0");
     OK(run_until_lost("", 4));
     CHECK_INT(mr_cudaemu_ranges("silu#0"), before + 2);
-    // left although the step fails
+    // the range is closed even if the step fails
     setenv("MOONREEL_SYNC", "1", 1);
     for (int n = 0; n < 40; n++) {
         char setting[64];
@@ -210,7 +211,7 @@ static void full(void)
     CHECK_INT(dev->ops->alloc(dev, 2000000, MR_SPACE_DEVICE, &p), MR_E_MEMORY);
     CHECK(says("out of memory"));
     CHECK(says("try: a smaller batch"));
-    // the device goes on
+    // the device still works
     OK(dev->ops->alloc(dev, 500000, MR_SPACE_DEVICE, &p));
     OK(mr_device_memory(dev, &free_bytes, &total));
     CHECK(free_bytes < 500000);
@@ -221,7 +222,7 @@ static void full(void)
     mr_device_close(dev);
 }
 
-/* y = rows of a table; the run of ids, and what the device says of it */
+/* y = rows of a table; runs the ids and returns the status of the device */
 static mr_status look_up(mr_program *p, int32_t id)
 {
     int32_t ids[3] = {1, id, -1};
@@ -234,7 +235,7 @@ static mr_status look_up(mr_program *p, int32_t id)
     return st == MR_OK ? mr_program_get(p, "y", &vy) : st;
 }
 
-// waited for one by one, steps behind such a value are not enqueued any more
+// with MOONREEL_SYNC, steps after a bad value are not enqueued
 static void bad_ids(bool each)
 {
     mr_device *dev = NULL;
@@ -260,7 +261,7 @@ static void bad_ids(bool each)
     OK(mr_exec_new(dev, NULL, &o, &e));
     OK(mr_exec_compile(e, g, &p));
     OK(mr_program_set(p, "table", &table));
-    // enqueued, captured and launched again: the run fails, the next one does not
+    // enqueued, captured and launched: the run with a bad id fails, the next one does not
     for (int i = 0; i < 3; i++) {
         OK(look_up(p, 3));
         int before = mr_cudaemu_ranges("silu#1");

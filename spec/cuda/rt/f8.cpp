@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-// memory of the device with n numbers
+// device memory with n equal values
 template <typename T> static T *numbers(size_t n, T value)
 {
     T *p = (T *)emu::alloc(n * sizeof *p);
@@ -17,7 +17,7 @@ template <typename T> static T *numbers(size_t n, T value)
     return p;
 }
 
-// ones, and `odd` at one place, in rows of C; what codes are multiplied by
+// a matrix of ones with `odd` in one place and rows of C elements; returns its scale
 static float scale_with(int64_t C, int64_t place, float odd)
 {
     const int64_t dim[2] = {300, C}, one = 1;
@@ -39,8 +39,8 @@ static float scale_with(int64_t C, int64_t place, float odd)
     return got;
 }
 
-// one element decides, wherever it is: in the last range of more than a block has threads, in the
-// last warp of a block that looks at elements, and of the one that looks at ranges
+// one element determines the scale, wherever it is: in the last range of more ranges than a block
+// has threads, in the last warp of a block that scans elements, and of the block that scans ranges
 static void one_element(void)
 {
     for (int64_t place : {300 * 255 - 1, 255, 250 * 256})
@@ -50,7 +50,7 @@ static void one_element(void)
     CHECK(std::isnan(scale_with(256, 7, -INFINITY)) && std::isnan(scale_with(255, 7, NAN)));
 }
 
-// C [16, 16] of 8 bits, with one thing that the library does not take
+// an 8-bit product C [16, 16] with one property that the library does not support
 enum odd { NONE, LENGTH, COLUMNS, ADDRESS, FORMATS };
 static mr_status product(odd what)
 {
@@ -88,7 +88,7 @@ static void refuses(void)
     CHECK_FAILS(product(COLUMNS), MR_E_UNSUPPORTED, "a product [5, 16] by [16, 8] in f8_e5m2: ");
 }
 
-// the stand-in takes what the library's manual says of 8 bits, and no more
+// the replacement accepts the 8-bit products of the library's manual, and no others
 static void stand_in(void)
 {
     mr_cuda_product good = {};
@@ -115,8 +115,9 @@ static void stand_in(void)
     }
 }
 
-/* One element of C [16, 16]: of 4,096 products the first 128 are 32 each, those that follow 1/128.
- * Added up fast, these are below what 14 bits of a sum keep; in f32 every 128, they count. */
+/* One element of C [16, 16]: of 4,096 products, the first 128 are 32 each, the others 1/128. With
+ * fast accumulation these are too small for the 14 bits of a sum; with an f32 sum every 128, they
+ * count. */
 static float long_sum(mr_dtype a_type)
 {
     enum { SIDE = 16, K = 4096 };
@@ -144,7 +145,7 @@ static float long_sum(mr_dtype a_type)
     return got;
 }
 
-// gradients are not added up fast, forward products are
+// forward products use fast accumulation, gradients do not
 static void long_sums(void)
 {
     CHECK_NEAR(long_sum(MR_F8_E5M2), 4096 + 3968 / 128.0, 0);

@@ -14,8 +14,8 @@ extern "C" const mr_device_plugin *mr_cudaemu_entry(void);
 enum { N = 65, D = 64, RUNS = 4 };
 typedef std::vector<float> Values;
 
-// o of attention of x with itself, [1, 1, N, 1, D], in RUNS runs; steps of its dimensions of one
-// are those of a permuted [N, 1, 1, 1, D], shorter than what lies below them
+// o of attention of x with itself, [1, 1, N, 1, D], in RUNS runs. Its strides along dimensions of
+// size one come from a permuted [N, 1, 1, 1, D] and are smaller than the inner dimensions.
 static Values attend(mr_device *dev)
 {
     mr_graph *g = NULL;
@@ -78,7 +78,7 @@ static Values on_gpu(const char *setting)
     return attend(dev);
 }
 
-// a map that the copy engine would not take is refused, and what it takes is not
+// tensor_map refuses maps that TMA does not support, and accepts others
 static void maps()
 {
     emu::TensorMap map;
@@ -90,7 +90,7 @@ static void maps()
     bad.step_bytes[2] = 72;
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
     bad = good;
-    bad.step_bytes[3] = 1136; // a dimension of one that begins inside of the one below
+    bad.step_bytes[3] = 1136; // a dimension of size one whose stride is too small
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
     bad = good;
     bad.box[2] = 257;
@@ -106,7 +106,8 @@ static void maps()
     CHECK_INT(mr_cuda.tensor_map(&bad, &map), 1);
 }
 
-// an algorithm is chosen for the addresses of all matrices and the bias, whichever is off the grid
+// the algorithm is chosen by the alignment of all matrices and the bias; any of them may be
+// unaligned
 static void products_off_the_grid(void)
 {
     enum { SIDE = 16, BYTES = (SIDE * SIDE + 1) * sizeof(float) };

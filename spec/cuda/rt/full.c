@@ -18,13 +18,13 @@ static mr_status open_with(const char *setting, mr_device **dev)
     return mr_cudaemu_entry()->open(0, 1, dev);
 }
 
-// ---- what is not given ----
+// ---- refused resources ----
 
 enum { STEPS = 3, IDS = 0, TABLE, OUT, LIMITED, BLOCKS };
 
 static int short_times;
 
-/* The call, made again when it was short. */
+/* Call it, and once more if memory was refused. */
 #define AGAIN(call)                                                                                \
     do {                                                                                           \
         mr_status st = (call);                                                                     \
@@ -33,7 +33,7 @@ static int short_times;
         OK(st);                                                                                    \
     } while (0)
 
-// memory that is not given, or not cleared, is not held
+// a block that is refused or cannot be cleared leaves nothing behind
 static mr_dptr block(mr_device *dev, mr_space space)
 {
     const int before = mr_cudaemu_open();
@@ -48,7 +48,7 @@ static mr_dptr block(mr_device *dev, mr_space space)
     return at;
 }
 
-// what one that fails leaves is nothing, and steps are reported by their names
+// a failed prepare leaves nothing behind, and its error names the step
 static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
 {
     const int before = mr_cudaemu_open();
@@ -62,9 +62,9 @@ static void prepare(mr_device *dev, mr_step *steps, void **prepared, bool named)
     OK(st);
 }
 
-/* A copy on a side queue, a kernel with a state and a step on the host, enqueued, captured and
- * timed; once the n-th of what the device has (`of`, a word for the emulator) is not given, or the
- * `host`-th allocation. True: it was. */
+/* Run a copy on a side queue, a kernel with a state and a step on the host: enqueued, captured and
+ * timed. The n-th resource of kind `of` (a word for the emulator), or the `host`-th host
+ * allocation, is refused. True: it was. */
 static bool short_once(const char *of, int n, int host)
 {
     const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
@@ -145,8 +145,8 @@ static bool short_once(const char *of, int n, int host)
     return short_times > 0;
 }
 
-/* A group of this rank alone speaks through the GPU, until something is short: then nothing is
- * held, neither by the device nor by the group. True: something was. */
+/* A group of this rank alone communicates through the GPU until a resource is refused. Then neither
+ * the device nor the group has anything left open. True: a resource was refused. */
 static bool speaks_short(const char *of, int n, int host)
 {
     mr_device *dev = NULL;
@@ -187,10 +187,10 @@ static bool speaks_short(const char *of, int n, int host)
     return st != MR_OK;
 }
 
-// ---- launches that are not taken ----
+// ---- refused launches ----
 
-/* y = silu(x), z = gelu(y), of which the n-th launch is not taken: that run fails and says which
- * step it was, those behind it serve. */
+/* y = silu(x), z = gelu(y); the n-th launch is refused. This run fails and names the step; later
+ * runs work. */
 static void refused(int n)
 {
     mr_device *dev = NULL;

@@ -7,7 +7,7 @@
 
 enum { SIDE = 16 };
 
-// C [SIDE, SIDE] = A B of dense matrices
+// C [SIDE, SIDE] = A B with dense matrices
 static mr_product_spec square(mr_dtype in, mr_dtype out, int64_t batch)
 {
     mr_product_spec s = {};
@@ -20,7 +20,7 @@ static mr_product_spec square(mr_dtype in, mr_dtype out, int64_t batch)
     return s;
 }
 
-// n elements of device memory, each of them `x`
+// n elements of device memory with the value `x`
 template <typename T> static T *filled(size_t n, T x)
 {
     T *p = (T *)emu::alloc(n * sizeof(T));
@@ -29,13 +29,14 @@ template <typename T> static T *filled(size_t n, T x)
     return p;
 }
 
-// where the workspace of a call may lie, at a multiple of 64 and of no more
+// a workspace aligned to 64 bytes and not more
 static char *workspace_of(const mr_product_spec &s)
 {
     return filled<char>(64 + mr_cuda_product_workspace(&s), 0) + 64;
 }
 
-// of zeros, with aux in rows of `row` elements, `off` bytes from the grid
+// run a product of zeros with this epilogue; aux has rows of `row` elements and starts `off` bytes
+// after a 16-byte boundary
 static mr_status ended(mr_product_spec s, mr_cuda_ending kind, int64_t row, int off)
 {
     char *at[4];
@@ -84,14 +85,14 @@ static void refuses_gradients(void)
     CHECK_FAILS(ended(good, MR_CUDA_BIAS_GRADIENT, 16, 0), MR_E_UNSUPPORTED, "aux in rows of 16");
 }
 
-// rows of A are 2: the result is added to, the gradient written over
+// A is 2 everywhere: the product adds to its result, the gradient overwrites its output
 static void gradient_of_a_bias(void)
 {
     mr_product_spec s = square(MR_BF16, MR_F32, 1);
     s.accumulate = true;
     uint16_t *a = filled(SIDE * SIDE, mr_f32_to_bf16(2)), *b = filled(SIDE * SIDE, a[0]);
     float *c = filled(SIDE * SIDE, 3.0f), *sums = filled(2 * SIDE, 7.0f);
-    a[SIDE] = mr_f32_to_bf16(5); // the first of the second row
+    a[SIDE] = mr_f32_to_bf16(5); // the first element of the second row
     mr_product_ending ending = {MR_CUDA_BIAS_GRADIENT, sums, 0};
     CHECK_OK(mr_cuda_product_run(&s, &ending, a, b, NULL, c, workspace_of(s), NULL));
     for (int i = 0; i < SIDE; i++) {
@@ -103,8 +104,8 @@ static void gradient_of_a_bias(void)
     emu::free_all();
 }
 
-// sums over nothing: zeros in place of what was there, in each matrix of a batch; what has to be
-// added to stays, and what zeros alone would not be right for is refused
+// products with k = 0: without accumulation they write zeros to each matrix of a batch, with it
+// they change nothing; cases where zeros would be wrong are refused
 static void of_nothing(void)
 {
     float *a = filled(SIDE, 1.0f), *b = filled(SIDE, 1.0f), *c = filled(2 * SIDE * SIDE, 3.0f);
@@ -128,7 +129,7 @@ static void of_nothing(void)
     emu::free_all();
 }
 
-// the stand-in takes no matrix beside a result that the library's manual rules out
+// the replacement refuses aux matrices that the library's manual excludes
 static void stand_in(void)
 {
     mr_cuda_product p = {};

@@ -22,7 +22,7 @@ static mr_device *open_with(const char *setting)
 
 // ---- runs ----
 
-// b = a on one queue, then c = b in a run of another: streams come in every order that they may
+// b = a on one queue, then c = b in another run: streams run in every allowed order
 static void runs_follow_each_other(mr_queue first, mr_queue second)
 {
     enum { SEEDS = 6, RUNS = 3 };
@@ -68,7 +68,7 @@ static void runs_follow_each_other(mr_queue first, mr_queue second)
 
 enum { ROWS = 2, COLUMNS = 3, APART = 5, ELEMENTS = ROWS * APART, GAP = 0x5A };
 
-// rows that lie apart
+// rows with gaps between them
 static mr_desc gapped(mr_dtype dtype)
 {
     mr_desc d = mr_desc_dense(dtype, 2, (int64_t[]){ROWS, COLUMNS});
@@ -81,8 +81,9 @@ static bool between(int i)
     return i % APART >= COLUMNS;
 }
 
-/* y = clamp(x, -1, 1) by the naive row. `own`: y has memory of its own, else x's. Enqueued,
- * captured and launched: each sees new values, and leaves what lies between elements as it was. */
+/* y = clamp(x, -1, 1) by the naive kernel. own: y has its own memory, otherwise that of x. The step
+ * is enqueued, captured and launched: each run sees new values, and bytes between elements keep
+ * their values. */
 static void gaps_stay(bool own)
 {
     mr_device *dev = open_with("");
@@ -125,8 +126,8 @@ static void gaps_stay(bool own)
     mr_device_close(dev);
 }
 
-/* What fails on the host is reported with the step's name, at the next wait; `each`: steps are
- * waited for one by one, and none is enqueued behind it. */
+/* A failure on the host is reported with the step's name at the next wait. each: the run waits
+ * after each step and enqueues none after the failed one. */
 static void failure_on_the_host(bool each)
 {
     setenv("MOONREEL_SYNC", each ? "1" : "0", 1);
@@ -161,9 +162,9 @@ static void failure_on_the_host(bool each)
     CHECK_STR(mr_error_last()->node, "ids_by_hand");
     CHECK_STR(mr_error_last()->origin, "model.lua:7");
     CHECK_INT(dev->lost, lost + 1);
-    // reported once, and the device goes on
+    // the failure is reported once, and the device still works
     OK(dev->ops->sync(dev));
-    // where memory for the story is short, the code is reported all the same
+    // if there is no memory for the message, the code is still reported
     if (!each) {
         OK(dev->ops->run(dev, steps, 2, prepared));
         mr_alloc_fail_at(1);
@@ -181,7 +182,7 @@ static void failure_on_the_host(bool each)
 
 // ---- captures and ranks ----
 
-// what was captured before the communicator went is not launched again
+// a run that was captured before the communicator closed is not launched again
 static void captured_talk(void)
 {
     mr_device *dev = open_with("");
@@ -193,7 +194,7 @@ static void captured_talk(void)
     int64_t n = 4;
     float in[4] = {1, 2, 3, 4}, out[4];
     mr_view vx = {in, mr_desc_dense(MR_F32, 1, &n)}, vy = {out, vx.desc};
-    // a rank alone, whose calls go the whole way all the same
+    // a group of one rank; its calls take the same path
     group_case alone = {0};
     const int64_t number = group_case_add(&alone, 0, 1, 5);
     OK(mr_graph_new(NULL, NULL, &g));
@@ -221,8 +222,8 @@ static void captured_talk(void)
     mr_graph_free(g);
 }
 
-// a row that the group of two ranks, of which this is the first, cannot run is refused before
-// anything does
+// in a group of two ranks, of which this is the first, an op that cannot run is refused before
+// anything runs
 static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, int64_t n,
                              mr_status code, const char *story)
 {
@@ -257,7 +258,7 @@ static void refusals_by_ranks(void)
                              *const others = "as group";
     refused_by_ranks("all_gather", NULL, 0, 5, MR_E_SHAPE, uneven);
     refused_by_ranks("reduce_scatter", NULL, 0, 5, MR_E_SHAPE, uneven);
-    // rows that were made for another group
+    // ops that were made for another group
     for (int i = 0; i < 3; i++) {
         const int64_t ranks[] = {3, 1, 2}, at[] = {0, 0, 1};
         mr_attr a[] = {{"ranks", .i = ranks[i]}, {"at", .i = at[i]}, {"length", .i = 4}},
@@ -291,7 +292,7 @@ static mr_graph *silu_of(int64_t n)
     return g;
 }
 
-// two shapes by turns: memory of the device and pinned memory are made once
+// two shapes alternate: device and pinned memory are allocated only once
 static void runs_allocate_nothing(void)
 {
     enum { SHAPES = 2, RUNS = 5 };
@@ -332,8 +333,8 @@ static void runs_allocate_nothing(void)
 
 // ---- clocks ----
 
-/* Work of a thousand seconds each: soon after the device was opened one f32 of milliseconds is no
- * longer exact. Steps of a run begin where the one before ended all the same. */
+/* Each task takes a thousand seconds, so f32 milliseconds since opening soon lose precision. Still,
+ * each step of a run starts where the previous one ended. */
 static void clocks_stay_fine(void)
 {
     enum { RUNS = 40, STEPS = 4 };
@@ -360,7 +361,7 @@ static void clocks_stay_fine(void)
         mr_copy copy = {at[0], at[1], 64, "in", &copied};
         OK(dev->ops->copy(dev, MR_LANE_IN, &copy));
         OK(dev->ops->run(dev, steps, STEPS, prepared));
-        // some runs are never asked for
+        // some runs are never waited for
         if (run % 3)
             continue;
         OK(dev->ops->sync(dev));
@@ -371,7 +372,7 @@ static void clocks_stay_fine(void)
         }
         CHECK(clock[0].start_s > before);
         before = clock[STEPS - 1].start_s;
-        // the copy came by shortly before or behind
+        // the copy ran shortly before or after the run
         CHECK(fabs(copied.start_s - clock[0].start_s) < 20 * task_s);
     }
     dev->ops->forget(dev, steps, STEPS, prepared);

@@ -98,7 +98,7 @@ int main(void)
         CHECK(fabs(first.loss[k] - truth.loss[k]) <= 4e-3 * fabs(truth.loss[k]));
         CHECK(fabs(first.sumsq[k] - truth.sumsq[k]) <= 2e-2 * truth.sumsq[k]);
     }
-    // what three steps of 1e-3 moved, beside weights of 0.1
+    // compares the change of three steps of 1e-3 with weights of 0.1
     double off = distance(first.master, truth.master, truth.bytes / sizeof(float));
     printf("master is off by %.3g\n", off);
     CHECK(off <= 4e-3);
