@@ -39,7 +39,7 @@ struct GroupSoftmax {
     float most[2], sum[2];
 };
 
-// does any key of the tile lie between the end of the text and the end of its room?
+// does the tile contain keys between the end of the text and the end of its reserved space?
 MR_DEVICE bool group_has_gap(const Attention &p, const Place &at, int tile)
 {
     int first = tile * GROUP_ROWS;

@@ -15,7 +15,7 @@ static const variant variants[] = {
     {.name = "in place", .seed = 2, .late = true, .alias = true, .counted = true},
     {.name = "strided", .seed = 3, .late = true, .strided = true},
     {.name = "rows apart", .seed = 4, .late = true, .strided = true, .apart = true}};
-// of contract_singles: for each reason alone
+// for contract_singles: each with exactly one reason against 16-byte pieces
 static const variant singles[] = {
     {.name = "columns apart",
      .seed = 5,
@@ -26,7 +26,7 @@ static const variant singles[] = {
     {.name = "odd rows", .seed = 6, .late = true, .strided = true, .apart = true, .odd = 1},
     {.name = "off the grid", .seed = 7, .late = true, .strided = true, .apart = true, .off = 1}};
 
-// the forms that kernels have: run[i] of a device of that capability
+// the forms of kernels: run[i] on a device with this capability
 static const mr_facts forms[] = {{.device = "cudaemu", .isa = "8.0", .threads = 1, .bf16 = true},
                                  {.device = "cudaemu", .isa = "9.0", .threads = 1, .bf16 = true}};
 
@@ -50,8 +50,8 @@ static bool has_keys(const mr_op *op)
     return strcmp(op->name, "attention") == 0 || strcmp(op->name, "attention_grad") == 0;
 }
 
-/* Values of an input of attention, keys that do not exist replaced by no numbers: nothing may come
- * of them. The caller frees the result. */
+/* Values of an attention input in which keys that do not exist are NaN: they must not affect the
+ * result. The caller frees the values. */
 static double *without_keys(const truth *t, int in)
 {
     const mr_desc *d = &t->c->in[in].desc;
@@ -67,31 +67,31 @@ static double *without_keys(const truth *t, int in)
     return values;
 }
 
-// what is asked of a case
+// the requirements of a case
 typedef struct ask {
-    bool orders;                  // all of them, although it is large
-    bool singles;                 // of contract_singles
-    double *again, held, sectors; // of contract_passes
-    double most;                  // of contract_lean, or 0
-    bool newest;                  // the form for sm_90a alone
-    mr_status fails;              // of contract_fails
+    bool orders;                  // all orders, even for a large case
+    bool singles;                 // from contract_singles
+    double *again, held, sectors; // from contract_passes
+    double most;                  // from contract_lean, or 0
+    bool newest;                  // only the sm_90a form
+    mr_status fails;              // from contract_fails
 } ask;
 
 static void check_counts(const truth *t, const mr_call *call, double moved, const variant *v,
                          const ask *a)
 {
-    // what the definition declares is what its arguments hold, up to its small ones
+    // the declared bytes must match the bytes of the arguments, except for small arguments
     const double declared = mr_op_cost(t->c->op, call).bytes;
     moved *= a->held;
     EXPECT(!a->again || fabs(declared - moved) <= 0.1 * moved,
-           "cost declares %.0f bytes, the arguments ask for %.0f", declared, moved);
+           "cost declares %.0f bytes, the arguments have %.0f", declared, moved);
     if (v->counted || !device_counts_work())
         return;
     device_counts n = device_counted();
-    /* where lanes of a loop are idle the count may join accesses of different turns; a tile that is
-     * not filled is stored by few lanes of each row */
+    /* lanes that idle in a loop can make the count join accesses of different iterations; a partial
+     * tile is stored by few lanes of each row */
     EXPECT((double)n.wavefronts <= 1.03 * (double)n.ideal_wavefronts + 48,
-           "shared memory needs %llu passes, %llu without conflicts of banks",
+           "shared memory needs %llu passes, %llu without bank conflicts",
            (unsigned long long)n.wavefronts, (unsigned long long)n.ideal_wavefronts);
     double flop = mr_op_cost(t->c->op, call).flop;
     EXPECT(!a->most || ((double)n.product_flop <= a->most * flop && n.product_flop > 0),
@@ -100,16 +100,17 @@ static void check_counts(const truth *t, const mr_call *call, double moved, cons
     if (!a->again)
         return;
     double asked = (double)(n.read + n.written);
-    // partial sums and the ends of rows may lie across sectors
+    // partial sums and row ends may cross sector borders
     EXPECT((double)n.sectors <= a->sectors * (double)n.ideal_sectors,
-           "%llu sectors are touched, %llu would do", (unsigned long long)n.sectors,
+           "requests touch %llu sectors, the minimum is %llu", (unsigned long long)n.sectors,
            (unsigned long long)n.ideal_sectors);
     EXPECT(asked <= (1 + *a->again) * declared,
-           "%.0f bytes are asked for, %.0f declared: %.3f times", asked, declared,
+           "threads access %.0f bytes, %.0f declared: %.3f times", asked, declared,
            asked / declared);
 }
 
-// Run one variant of a form; false: refused. Results as dense doubles into got[].
+// Run one variant of a form; false: the kernel refused it. Writes the results as dense doubles to
+// got[].
 static bool run(const truth *t, int form, const variant *v, const ask *asked, double **got)
 {
     const mr_op *op = t->c->op;
@@ -155,7 +156,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
             moved += (double)element_bytes(&in[place]);
             continue;
         }
-        // a row that keeps a permuted order sets strides itself
+        // an op that keeps a permuted order sets the strides itself
         mr_desc d = ctx.out[k];
         bool own = false;
         for (int i = 0; i < d.rank; i++)
@@ -169,7 +170,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
     }
     size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
     bool planned = bytes != MR_NO_KERNEL;
-    // at a multiple of 64 and of no more
+    // aligned to 64 bytes and not more
     call.workspace = planned && bytes ? (char *)device_alloc(64 + bytes) + 64 : NULL;
 
     if (row->kernel.prepare)
@@ -177,13 +178,13 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
                last_error());
     device_begin(v->seed, v->late, !v->counted);
     mr_status st = row->kernel.run[form](&call);
-    // the launches are over from here on
+    // this waits for the launches
     const char *reports = device_reports();
     bool served = st == MR_OK;
     if (served && row->check)
         st = row->check(call.state);
     EXPECT(st == asked->fails || st == MR_E_UNSUPPORTED, "%s", last_error());
-    EXPECT(!served || planned, "planning leaves to others what the kernel takes");
+    EXPECT(!served || planned, "the workspace says MR_NO_KERNEL, but the kernel runs the case");
     for (int i = 0; i < call.n_in; i++)
         argument_get(&in[i]);
     for (int k = 0; k < call.n_out; k++)
@@ -216,7 +217,7 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
     return served;
 }
 
-// elements of all inputs
+// a case with more input elements is large
 enum { LARGE = 30000 };
 
 static bool can_alias(const op_case *c)
@@ -235,8 +236,8 @@ static bool can_stride(const op_case *c)
     return false;
 }
 
-/* Products of 8 bits keep 14 bits of a sum (driver_emu.cpp), whatever the dtype of the result: as
- * near as bf16. */
+/* 8-bit products keep 14 bits of a sum (driver_emu.cpp) for any dtype of the result, so they have
+ * at least the tolerance of bf16. */
 static double allowed(const op_case *c, const mr_desc *out)
 {
     bool f8 = false;
@@ -247,8 +248,8 @@ static double allowed(const op_case *c, const mr_desc *out)
     return f8 && strncmp(c->op->name, "linear", 6) == 0 ? MR_MAX(most, 1.0 / 256) : most;
 }
 
-/* One variant; its results, in got[], are right, and have the bits of `first` where that is given
- * and strides are the same. False: refused. */
+/* Run one variant. Its results, in got[], must be right, and have the same bits as `first`, if
+ * given and if the strides are equal. False: the kernel refused it. */
 static bool check_variant(const truth *t, int form, const char *line, const variant *v,
                           const ask *a, double **got, double **first)
 {
@@ -263,7 +264,7 @@ static bool check_variant(const truth *t, int form, const char *line, const vari
         int64_t n = mr_desc_count(&t->out_desc[k]);
         double e = rel_error(got[k], t->out[k], n), most = allowed(t->c, &t->out_desc[k]);
         EXPECT(e <= most, "output %s is off by %.3g, allowed %.3g", op->out[k].name, e, most);
-        // other strides may take another way
+        // other strides may use another kernel
         EXPECT(v->strided || !first || memcmp(got[k], first[k], 8 * (size_t)n) == 0,
                "output %s has other bits than in order", op->out[k].name);
     }
@@ -271,7 +272,7 @@ static bool check_variant(const truth *t, int form, const char *line, const vari
     return served;
 }
 
-// All variants of one form; false: the kernel refuses the case.
+// Run all variants of one form; false: the kernel refuses the case.
 static bool check_form(const truth *t, int form, const char *line, ask a)
 {
     const mr_op *op = t->c->op;
@@ -284,13 +285,14 @@ static bool check_form(const truth *t, int form, const char *line, ask a)
             got[k] = doubles(&t->out_desc[k]), first[k] = doubles(&t->out_desc[k]);
     for (size_t i = 0; served && i < MR_COUNT(variants); i++) {
         const variant *v = &variants[i];
-        // large cases run once, never in awkward strides; in place blocks come in another order too
+        // large cases run once, never with awkward strides; in-place blocks also run in another
+        // order
         if (i && !a.again && !a.orders && work > LARGE)
             break;
         if ((v->alias ? !can_alias(t->c) : !v->strided && i && can_alias(t->c)) ||
             (v->strided && (a.again || !can_stride(t->c) || (!v->apart && work > LARGE))))
             continue;
-        // a kernel may leave awkward strides to others
+        // a kernel may refuse awkward strides
         served =
             check_variant(t, form, line, v, &a, i ? got : first, i ? first : NULL) || v->strided;
     }
@@ -311,7 +313,7 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     static char line[1024];
     snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
     where = line;
-    // other inputs than last time, where they are asked for
+    // other inputs in each run if MOONREEL_SEED is set
     const char *fresh = getenv("MOONREEL_SEED");
     case_seed = mr_name_word(line) + (fresh ? strtoull(fresh, NULL, 10) : 0);
     op_case c;
@@ -329,7 +331,7 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     return served;
 }
 
-// how many arguments of a case can be spread along an axis
+// number of arguments of a case that can be spread along an axis
 static int spreadable(const truth *t, int axis)
 {
     const mr_op *op = t->c->op;
@@ -343,7 +345,7 @@ static int spreadable(const truth *t, int axis)
     return n;
 }
 
-// one case along each axis, in each form; returns how often a kernel took it
+// one case along each axis, in each form; returns how often a CUDA kernel ran
 static int check_far(const mr_op *op, const char *text)
 {
     char line[1024];
@@ -357,7 +359,7 @@ static int check_far(const mr_op *op, const char *text)
     int64_t elements = 0;
     for (int i = 0; i < mr_op_n_in(op); i++)
         elements += c.in[i].given ? mr_desc_count(&c.in[i].desc) : 0;
-    // small ones go the same ways
+    // skip large cases, because small ones run the same code
     if (elements > LARGE / 4 || truth_new(&c, &t) != MR_OK)
         return 0;
     double *got[MR_MAX_OUT] = {0};
@@ -381,7 +383,7 @@ static const mr_op *op_of(const char *name)
 {
     const mr_op *op = mr_op_find(name);
     where = name;
-    EXPECT(op, "is no row");
+    EXPECT(op, "is not an op");
     EXPECT(mr_cuda_row_find(name), "has no CUDA kernel");
     return mr_cuda_row_find(name) ? op : NULL;
 }
@@ -448,7 +450,7 @@ void contract_sm90a(const char *name, const char *text, double most)
 void contract_refuses(const char *name, const char *text)
 {
     const mr_op *op = op_of(name);
-    EXPECT(op && !check_case(op, text, (ask){0}), "takes %s", text);
+    EXPECT(op && !check_case(op, text, (ask){0}), "does not refuse %s", text);
 }
 
 void contract_fails(const char *name, const char *text, mr_status code)
@@ -481,12 +483,13 @@ void contract_too_large(const char *name, const char *text)
     }
     for (int form = 0; form < device_forms(); form++)
         if (mr_cuda_row_find(name)->kernel.run[form])
-            EXPECT(mr_cuda_row_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED, "is taken");
+            EXPECT(mr_cuda_row_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED,
+                   "is not refused");
 }
 
-// ---- beside plain kernels, where the naive row takes too long ----
+// ---- comparison with plain kernels, where the naive kernel takes too long ----
 
-// memory of the device for `d`, drawn as a case says where `in` is given
+// device memory for `d`; if `in` is given, with random values in the range of the case
 static mr_view real_view(const mr_desc *d, const case_arg *in, uint64_t seed)
 {
     mr_view v = {device_alloc((size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype)), *d};
@@ -504,11 +507,12 @@ static const int64_t *pad_of(const op_case *c)
     return none;
 }
 
-/* What an output may be off by. Sums of f32 that are added to have as many terms as the first input
- * has elements for each of theirs: their rounding grows with the root of that. */
+/* The allowed error of an output. Each element of an f32 output that accumulates sums has (elements
+ * of the first input) / (elements of the output) terms; its rounding error grows with the square
+ * root of this. */
 static double allowed_real(const truth *t, int k, const mr_desc *out)
 {
-    enum { SHORT = 10000 }; // terms that the tolerance of the row is for
+    enum { SHORT = 10000 }; // number of terms that the tolerance of the op allows for
     const double most = allowed(t->c, out),
                  terms = (double)mr_desc_count(&t->c->in[0].desc) / (double)mr_desc_count(out);
     const bool sums = out->dtype == MR_F32 && t->c->op->out[k].must && t->c->rtol == 0;
@@ -520,10 +524,10 @@ static double allowed_real(const truth *t, int k, const mr_desc *out)
  */
 static void compare_real(const truth *t, int k, const mr_view *got, const float *want)
 {
-    enum { TIMES = 64 }; // what one element may be off beside the root of the mean of squares
+    enum { TIMES = 64 }; // allowed error of one element, relative to the RMS
     const int64_t n = mr_desc_count(&got->desc);
     const plain_sums s = plain_differences(got->data, got->desc.dtype, want, n);
-    // where all is zero nothing may be off
+    // if all expected values are zero, no error is allowed
     const double most = allowed_real(t, k, &got->desc),
                  e = s.off > 0 ? sqrt(s.off / s.size) : s.off, root = sqrt(s.size / (double)n);
     const char *name = t->c->op->out[k].name;
@@ -536,7 +540,7 @@ static void compare_real(const truth *t, int k, const mr_view *got, const float 
            s.most, (long long)s.place, TIMES * most * root);
 }
 
-// the newest form on inputs that the device draws; its results stay there
+// run the newest form on inputs that the device draws; the results stay on the device
 static void run_real(const truth *t)
 {
     const mr_op *op = t->c->op;
@@ -561,7 +565,7 @@ static void run_real(const truth *t)
         if (d.rank >= 0)
             want[k] = device_alloc((size_t)mr_desc_count(&d) * sizeof *want[k]);
     }
-    // first, since outputs may lie over inputs
+    // run the plain kernel first, because outputs may overwrite inputs
     EXPECT(plain_row(op->name, &call, pad_of(t->c), want), "has no plain kernel");
     const size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &forms[form]) : 0;
     call.workspace = bytes && bytes != MR_NO_KERNEL ? device_alloc(bytes) : NULL;

@@ -75,7 +75,7 @@ const char *device_reports(void)
     return all.c_str();
 }
 
-// whether MOONREEL_CUDAEMU has this word
+// does MOONREEL_CUDAEMU contain this word?
 static bool limited(const char *word)
 {
     const char *words = getenv("MOONREEL_CUDAEMU");

@@ -79,7 +79,7 @@ bool device_counts_work(void)
 
 const char *device_reports(void)
 {
-    // a launch that was not taken is reported by itself
+    // a launch that the GPU refused is reported here
     cudaError_t error = cudaGetLastError(), after = cudaDeviceSynchronize();
     error = error ? error : after;
     return error ? cudaGetErrorString(error) : "";

@@ -17,7 +17,7 @@ MR_DEVICE float value(const void *p, mr_dtype dtype, int64_t i)
     return dtype == MR_BF16 ? mr_f32(((const mr_bf16 *)p)[i]) : ((const float *)p)[i];
 }
 
-// this thread's first element, and how many all threads take at once
+// this thread's first element, and the number of all threads
 MR_DEVICE int64_t first()
 {
     return (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -34,7 +34,7 @@ static dim3 blocks_of(int64_t n)
     return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
-// ---- inputs, and what comes back ----
+// ---- inputs and comparison ----
 
 __global__ void draw(void *at, mr_dtype dtype, int64_t n, uint64_t seed, float lo, float hi)
 {
@@ -55,7 +55,7 @@ __global__ void draw(void *at, mr_dtype dtype, int64_t n, uint64_t seed, float l
             ((uint8_t *)at)[i] = mr_f8_of(x, dtype == MR_F8_E4M3 ? 3 : 2);
             continue;
         }
-        // cut off rather than rounded: any value will do
+        // truncated, not rounded: any value will do
         uint32_t bits;
         memcpy(&bits, &x, 4);
         ((mr_bf16 *)at)[i] = (mr_bf16)(bits >> 16);
@@ -70,7 +70,7 @@ __global__ void differences(const void *got, mr_dtype dtype, const float *want, 
         double w = want[i], e = value(got, dtype, i) - w;
         s.off += e * e;
         s.size += w * w;
-        // what is no number stays
+        // NaN stays
         if (!(fabs(e) <= s.most) && s.most == s.most) {
             s.most = fabs(e);
             s.place = i;
@@ -121,7 +121,7 @@ MR_DEVICE float dot(const Heads &x, const void *a, int64_t row, const void *b, i
     return sum;
 }
 
-// the row of query i, of key j in a head: [B, G, N, h, d], blockIdx.y counts B, G, h
+// index of the row of query i or key j of a head in [B, G, N, h, d]; blockIdx.y counts B, G, h
 MR_DEVICE int64_t query(const Heads &x, int i)
 {
     return ((int64_t)(blockIdx.y / x.h) * x.N + i) * x.h + blockIdx.y % x.h;
@@ -141,7 +141,7 @@ MR_DEVICE void slope(const Heads &x, int i, int j, float dots, float *p, float *
     *ds = *p * (dot(x, x.dy, query(x, i), x.v, key(x, j)) - dots) * scale;
 }
 
-// a block a query
+// one block per query
 __global__ void slopes_of_queries(Heads x, float *dq)
 {
     MR_SHARED(memory);
@@ -159,7 +159,7 @@ __global__ void slopes_of_queries(Heads x, float *dq)
     }
 }
 
-// a block a key
+// one block per key
 __global__ void slopes_of_keys(Heads x, float *dk, float *dv)
 {
     MR_SHARED(memory);
@@ -179,7 +179,7 @@ __global__ void slopes_of_keys(Heads x, float *dk, float *dv)
     }
 }
 
-// o and the log-sum of a query, a block each
+// o and log-sum; one block per query
 __global__ void averages(Heads x, float *o, float *lse)
 {
     MR_SHARED(memory);
@@ -203,7 +203,7 @@ __global__ void averages(Heads x, float *o, float *lse)
         lse[(int64_t)blockIdx.y * x.N + i] = (float)(most + log(all));
 }
 
-// sets q, k, v and the shapes; returns how many heads all samples and groups have together
+// set q, k, v and the shapes; returns the number of heads over all samples and groups
 static unsigned heads_of(const mr_call *call, Heads *heads)
 {
     const mr_desc *q = &call->in[0].desc;
@@ -251,7 +251,7 @@ struct Volume {
     int64_t in[5], out[5], taps[5], before[3]; // [B, T, H, W, C], w [O, C, kt, kh, kw]
 };
 
-// element (b, place + shift, c) of a volume, 0 outside
+// element (b, place, c) of a volume, 0 outside
 MR_DEVICE float at(const void *p, mr_dtype dtype, const int64_t *dim, int64_t b,
                    const int64_t *place, int64_t c)
 {
@@ -262,7 +262,7 @@ MR_DEVICE float at(const void *p, mr_dtype dtype, const int64_t *dim, int64_t b,
                  (((b * dim[1] + place[0]) * dim[2] + place[1]) * dim[3] + place[2]) * dim[4] + c);
 }
 
-// index as one number becomes b, place and c
+// split an index into b, place and c
 MR_DEVICE void split(int64_t index, const int64_t *dim, int64_t *b, int64_t *place, int64_t *c)
 {
     *c = index % dim[4];
@@ -281,7 +281,7 @@ MR_DEVICE void tap_of(int64_t k, const int64_t *taps, int64_t *tap)
     tap[0] = k / taps[4] / taps[3];
 }
 
-// y of x, or with BACK dx of dy: a thread an element
+// y of x, or with BACK dx of dy; one thread per element
 template <bool BACK> __global__ void convolve(Volume v, int64_t n, float *want)
 {
     const int64_t *own = BACK ? v.in : v.out, *other = BACK ? v.out : v.in;
@@ -306,12 +306,12 @@ template <bool BACK> __global__ void convolve(Volume v, int64_t n, float *want)
     }
 }
 
-// acc + dw: a thread an element
+// acc + dw; one thread per element
 __global__ void filters(Volume v, int64_t n, float *want)
 {
     const int64_t all = v.taps[2] * v.taps[3] * v.taps[4];
     for (int64_t i = first(); i < n; i += all_threads()) {
-        // channels go first, for lanes that read side by side
+        // channels change fastest, so that neighbouring lanes read neighbouring elements
         int64_t c = i % v.taps[1], k = i / v.taps[1] % all, o = i / v.taps[1] / all;
         int64_t tap[3], place[3], there[3];
         tap_of(k, v.taps, tap);
@@ -370,7 +370,7 @@ static void conv3d_dw(const mr_call *call, const int64_t *pad, float *const *wan
     MR_LAUNCH(filters, blocks_of(n), dim3(THREADS), 0, NULL, v, n, want[0]);
 }
 
-// ---- offsets: rows of one element after another ----
+// ---- offsets: elementwise over very many elements ----
 
 __global__ void sigmoids(const void *x, mr_dtype dtype, int64_t n, float *want)
 {
@@ -389,7 +389,7 @@ static void silu(const mr_call *call, const int64_t *, float *const *want)
 
 // ---- norms over groups of channels: epsilon 1e-6, no SiLU ----
 
-// of x [samples, places, channels]: a block a sample and group of `wide` channels
+// x [samples, places, channels]; one block per sample and group of `wide` channels
 __global__ void normalise(const void *x, const void *w, const void *b, mr_dtype dtype,
                           int64_t places, int64_t channels, int64_t wide, float *y, float *stats)
 {
@@ -437,7 +437,7 @@ static void group_norm(const mr_call *call, const int64_t *, float *const *want)
 
 // ---- gradients of norms ----
 
-// the sum of both numbers over a block, in every thread of it
+// sum both numbers over a block; every thread gets the sums
 MR_DEVICE void sum_over_block(double *part, double *a, double *b)
 {
     part[2 * threadIdx.x] = *a;
@@ -458,7 +458,7 @@ struct Slopes {
     int64_t places, channels, wide;
 };
 
-// a block a sample and group of `wide` channels
+// one block per sample and group of `wide` channels
 __global__ void slopes_of_groups(Slopes s, float *dx)
 {
     MR_SHARED(memory);
@@ -487,7 +487,7 @@ __global__ void slopes_of_groups(Slopes s, float *dx)
     }
 }
 
-// a block a channel, over all samples
+// one block per channel, over all samples
 __global__ void slopes_of_channels(Slopes s, int64_t samples, const float *dw, const float *db,
                                    float *want_w, float *want_b)
 {
@@ -523,11 +523,12 @@ static void group_norm_grad(const mr_call *call, const int64_t *, float *const *
               want[2]);
 }
 
-// rows of d numbers, a block each: u = (x - mean) r, where `centred`, and dx of g = dy (add + w)
+// rows of d elements, one block each: u = (x - mean) r, where mean = 0 unless `centred`, and dx of
+// g = dy (add + w)
 struct Rows {
     const void *x, *w, *dy;
     mr_dtype dtype;
-    int64_t d, shared_by; // as many rows have one w
+    int64_t d, shared_by; // number of consecutive rows with the same w
     float add;
     bool centred;
 };
@@ -566,7 +567,7 @@ __global__ void slopes_of_rows(Rows s, float *stats, float *dx)
     }
 }
 
-// the slopes of each w by the rows that share it: a block 128 channels of one w
+// the gradient of each w over the rows that share it; one block per 128 channels of a w
 __global__ void slopes_of_shares(Rows s, const float *stats, const float *acc, float *dw, float *db)
 {
     const int64_t parts = (s.d + THREADS - 1) / THREADS, group = blockIdx.x / parts,
@@ -619,7 +620,7 @@ static void qk_norm_grad(const mr_call *call, const int64_t *, float *const *wan
     rows_grad(s, rows, (const float *)call->in[5].data, want[0], want[1], NULL);
 }
 
-// ---- products of 8 bits: sums over the last dimension of both ----
+// ---- 8-bit products: sums over the last dimension of both operands ----
 
 struct Product {
     const void *a, *b, *bias;
@@ -633,7 +634,7 @@ __global__ void products(Product p, int64_t n, float *want)
     for (int64_t i = first(); i < n; i += all_threads()) {
         const int64_t row = i / p.columns, column = i % p.columns;
         double sum = 0;
-        // a part in f32: no sum of 64 products of 8 bits is rounded much
+        // partial sums in f32: a sum of 64 8-bit products has little rounding error
         for (int64_t from = 0; from < p.k; from += 64) {
             float part = 0;
             for (int64_t c = from; c < p.k && c < from + 64; c++)
@@ -679,7 +680,7 @@ static void linear_dw_f8(const mr_call *call, const int64_t *, float *const *wan
     MR_LAUNCH(products, blocks_of(n), dim3(THREADS), 0, NULL, p, n, want[0]);
 }
 
-// ---- the update: all of core/op/adamw.c's terms, with the average and the rounded weights ----
+// ---- the update: all terms of core/op/adamw.c, with the average and the rounded weights ----
 
 struct Masters {
     const float *master, *grad, *m, *v, *ema;

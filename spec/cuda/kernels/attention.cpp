@@ -29,7 +29,7 @@ static void backward(int B, int N, int M, int h, int d, int from, int to)
     contract_case("attention_grad", text);
 }
 
-// a score that is no number is one in the result and in the sums, which ring attention merges
+// a NaN score gives a NaN result and a NaN log-sum, which ring attention then merges
 static void no_numbers(int N, int d, const char *type)
 {
     char text[400];
@@ -42,8 +42,8 @@ static void no_numbers(int N, int d, const char *type)
     contract_case("attention", text);
 }
 
-/* Both directions of a sequence of `text` keys, of which `from` to `to` exist, and of an image
- * behind them, of which `before` keys are not here. `most` as in contract_sm90a. */
+/* Both directions of a sequence of `text` keys, of which `from` to `to` exist, followed by an
+ * image. The first `before` keys are missing. `most` as in contract_sm90a. */
 static void joint(int B, int N, int M, int h, int d, int from, int to, int text, int before,
                   double most)
 {
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
     backward(1, 65, 64, 1, 72, 64, 64);
     backward(1, 34, 70, 1, 256, 33, 65);
     backward(2, 3, 65, 1, 8, 0, 1);
-    // a warp a sequence: fewer sequences than warps of the last block, whole tiles and not
+    // one warp per sequence: fewer sequences than warps in the last block, full and partial tiles
     forward(3, 16, 16, 2, 72, 0, 16);
     forward(1, 1, 9, 3, 128, 9, 9);
     backward(3, 16, 16, 2, 72, 0, 16);
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     contract_case("attention_grad",
                   "q=[1,3,15,1,64] bf16 k=[1,3,15,1,64] bf16 v=[1,3,15,1,64] bf16 o=[1,3,15,1,64] "
                   "bf16 lse=[1,3,1,15] f32 2..3 do=[1,3,15,1,64] bf16 dlse=[1,3,1,15] f32 frame=1");
-    // biases with other numbers of keys than of queries, in tiles and by a warp a sequence
+    // biases with different numbers of keys and queries, in tiles and with one warp per sequence
     contract_case("attention", "q=[1,1,40,2,72] bf16 k=[1,1,70,2,72] bf16 v=[1,1,70,2,72] bf16 "
                                "bias=[2,40,70] f32 -2..2");
     contract_case("attention", "q=[1,1,5,2,64] bf16 k=[1,1,13,2,64] bf16 v=[1,1,13,2,64] bf16 "
@@ -110,11 +110,11 @@ int main(int argc, char **argv)
         "attention_grad",
         "q=[2,1,5,1,72] bf16 k=[2,1,100,1,72] bf16 v=[2,1,100,1,128] bf16 len=[2] i32 "
         "0..70 o=[2,1,5,1,128] bf16 lse=[2,1,1,5] f32 4..5 do=[2,1,5,1,128] bf16 text=70");
-    // one tile of queries: q, k, v are read once and o written once
+    // one tile of queries: q, k, v are read once and o is written once
     contract_fast("attention",
                   "q=[1,2,64,2,64] bf16 k=[1,2,128,2,64] bf16 v=[1,2,128,2,64] bf16 scale=0.2",
                   0.05);
-    // on sm_90a by warp groups: one and several tiles of queries and keys, lengths of 0, in a tile
+    // warp groups on sm_90a: one and several tiles of queries and keys, lengths of 0, inside a tile
     // and at its end, each number of columns, strides of samples and groups that do not join
     contract_case("attention", "q=[1,1,128,1,64] bf16 k=[1,1,128,1,64] bf16 v=[1,1,128,1,64] bf16");
     contract_orders("attention", "q=[3,1,70,1,72] bf16 k=[3,1,300,1,72] bf16 -2..2 "
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
                                  "v=[2,2,33,1,80] bf16 scale=0.3 len=[2] i32 33..33");
     forward(1, 65, 520, 1, 128, 512, 512);
     forward(1, 65, 520, 1, 128, 515, 515);
-    // what warp groups leave to others: frames, a scale below 0
+    // calls that the warp-group kernels do not support: frames, a negative scale
     const char *const others[] = {"frame=9", "scale=-0.3"};
     for (const char *attr : others) {
         char text[400];
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
                  attr);
         contract_case("attention_grad", text);
     }
-    // backward the same: several tiles of both that are held and walked, rows without keys
+    // the same backward: several resident and streamed tiles, rows without keys
     contract_sm90a("attention_grad",
                    "q=[1,1,65,1,64] bf16 k=[1,1,65,1,64] bf16 v=[1,1,65,1,64] bf16 "
                    "o=[1,1,65,1,64] bf16 lse=[1,1,1,65] f32 4..5 do=[1,1,65,1,64] bf16",
@@ -150,9 +150,9 @@ int main(int argc, char **argv)
                    0);
     backward(1, 260, 130, 1, 72, 129, 129);
     backward(1, 70, 200, 1, 128, 127, 127);
-    /* sums in turns: several tiles of keys to a head, lengths that end in the first or before it,
-     * heads that follow each other in a slot and that stand side by side, a slot without one, an
-     * odd number of halves of tiles of queries, each number of columns */
+    /* sums in turns: several tiles of keys per head, lengths that end in the first tile or before
+     * it, heads after each other in a slot and in parallel slots, a slot without a head, an odd
+     * number of half tiles of queries, each number of columns */
     contract_sm90a("attention_grad",
                    "q=[3,1,66,1,24] bf16 k=[3,1,260,1,24] bf16 v=[3,1,260,1,24] bf16 len=[3] i32 "
                    "0..260 o=[3,1,66,1,24] bf16 lse=[3,1,1,66] f32 4..5 do=[3,1,66,1,24] bf16",
@@ -165,12 +165,12 @@ int main(int argc, char **argv)
     contract_case("attention_grad",
                   "q=[1,1,66,2,128] bf16 k=[1,1,258,2,128] bf16 v=[1,1,258,2,128] bf16 len=[1] i32 "
                   "257..257 o=[1,1,66,2,128] bf16 lse=[1,1,2,66] f32 4..5 do=[1,1,66,2,128] bf16");
-    // heads without keys, or with one, in front of each other in a slot
+    // heads with no key, or with one, after each other in a slot
     contract_sm90a("attention_grad",
                    "q=[5,1,130,1,24] bf16 k=[5,1,130,1,24] bf16 v=[5,1,130,1,24] bf16 len=[5] i32 "
                    "0..1 o=[5,1,130,1,24] bf16 lse=[5,1,1,130] f32 4..5 do=[5,1,130,1,24] bf16",
                    0);
-    // five products, and no sixth
+    // exactly five products
     contract_sm90a("attention_grad",
                    "q=[1,1,128,1,64] bf16 k=[1,1,256,1,64] bf16 v=[1,1,256,1,64] bf16 "
                    "o=[1,1,128,1,64] bf16 lse=[1,1,1,128] f32 4..5 do=[1,1,128,1,64] bf16",
@@ -178,9 +178,9 @@ int main(int argc, char **argv)
     contract_case("attention_grad",
                   "q=[2,2,66,1,24] bf16 k=[2,2,33,1,24] bf16 v=[2,2,33,1,112] bf16 "
                   "o=[2,2,66,1,112] bf16 lse=[2,2,1,66] f32 4..5 do=[2,2,66,1,112] bf16 scale=0.3");
-    /* problems taken whole: one tile of keys and several, an odd number of halves of tiles of
-     * queries, each number of columns, blocks with several problems and with fewer than others,
-     * samples without keys, keys alone in their tile */
+    /* whole problems: one and several tiles of keys, an odd number of half tiles of queries, each
+     * number of columns, blocks with several problems and with fewer than others, samples without
+     * keys, a tile with a single key */
     contract_sm90a("attention_grad",
                    "q=[7,1,66,1,72] bf16 k=[7,1,9,1,72] bf16 v=[7,1,9,1,72] bf16 len=[7] i32 "
                    "0..2 o=[7,1,66,1,72] bf16 lse=[7,1,1,66] f32 4..5 do=[7,1,66,1,72] bf16 "
@@ -197,23 +197,24 @@ int main(int argc, char **argv)
                   "q=[1,1,70,6,128] bf16 k=[1,1,256,6,128] bf16 v=[1,1,256,6,128] bf16 "
                   "len=[1] i32 256..256 o=[1,1,70,6,128] bf16 lse=[1,1,6,70] f32 4..5 "
                   "do=[1,1,70,6,128] bf16");
-    // rows of which no four make 16 bytes stand before the slices of dq
+    // the rows before the slices of dq do not fill a multiple of 16 bytes
     contract_case("attention_grad",
                   "q=[7,1,67,1,24] bf16 k=[7,1,130,1,24] bf16 v=[7,1,130,1,24] bf16 "
                   "o=[7,1,67,1,24] bf16 lse=[7,1,1,67] f32 4..5 do=[7,1,67,1,24] bf16");
-    /* text before an image, the joint attention of MMDiT: a text whose length and end lie in tiles
-     * of their own, one without a token, one that ends where its tile does, a later piece of the
-     * keys that has some of a text or none of it. Tiles between length and end are left out, which
-     * no other form does: two of three remain in the first case */
+    /* text before an image, the joint attention of MMDiT: a text whose length and end are in
+     * separate tiles, one without a token, one that ends with its tile, a later part of the keys
+     * that includes some of a text or none of it. Only these kernels skip tiles between length and
+     * end: two of three remain in the first case */
     joint(1, 128, 384, 1, 128, 100, 100, 256, 0, 0.67);
     joint(3, 70, 330, 1, 128, 0, 300, 300, 0, 0);
     joint(2, 65, 520, 3, 128, 0, 0, 300, 0, 0);
     joint(1, 66, 520, 6, 128, 130, 130, 300, 0, 0);
     joint(2, 66, 260, 1, 72, 60, 160, 100, 50, 0);
     joint(1, 66, 140, 1, 24, 20, 20, 40, 40, 0);
-    /* heads of an autoencoder's middle, of 264 to 512 columns: a half of the columns and both, a
-     * rest in each, several heads, frames that end inside a tile, in its first half and at its end,
-     * queries that see keys of one tile alone, more keys than a tile, scores formed once a half */
+    /* heads from the middle of an autoencoder, of 264 to 512 columns: one half of the columns and
+     * both, a rest in each, several heads, frames that end inside a tile, in its first half and at
+     * its end, queries that see keys of only one tile, more keys than a tile, scores computed once
+     * per half */
     contract_sm90a("attention",
                    "q=[1,1,128,1,512] bf16 k=[1,1,96,1,512] bf16 v=[1,1,96,1,512] bf16 scale=0.2",
                    1.5);
@@ -230,7 +231,7 @@ int main(int argc, char **argv)
                    "q=[1,1,129,1,512] bf16 k=[1,1,70,1,512] bf16 v=[1,1,70,1,256] bf16 frame=64",
                    0);
     no_numbers(70, 264, "bf16");
-    // in the plain form: heads that are no pieces, and more columns than a chunk
+    // plain kernels: heads that do not divide into pieces, and more columns than a chunk
     contract_case("attention", "q=[1,1,3,1,12] bf16 k=[1,1,3,1,12] bf16 v=[1,1,3,1,12] bf16");
     contract_case("attention", "q=[1,1,3,1,264] bf16 k=[1,1,3,1,264] bf16 v=[1,1,3,1,264] bf16");
     if (argc > 1 && strcmp(argv[1], "--launches") == 0)

@@ -21,13 +21,13 @@ int main(int argc, char **argv)
         contract_row(argv[i]);
     if (argc > 1)
         return contract_done();
-    // a row without a kernel fails here, by its name: cuda/kernels/README.md says how to add one
+    // an op without a kernel fails here, by its name: cuda/kernels/README.md says how to add one
     for (int i = 0; i < mr_op_count(); i++) {
-        // the last name says what did not end, or took its process along
+        // if a kernel hangs or kills the process, the last printed name is its op
         printf("%s\n", mr_op_at(i)->name);
         contract_row(mr_op_at(i)->name);
     }
-    // none that was there is lost
+    // no op was lost
     CHECK(mr_op_count() >= 69);
     CHECK(mr_cuda_row_find("no_such_row") == NULL);
     printf("%d rows have a CUDA kernel\n", mr_cuda_row_count());

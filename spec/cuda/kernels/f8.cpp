@@ -2,14 +2,14 @@
  * Covers: cuda/kernels/quantise_f8.cu, cuda/kernels/linear_f8.cu, cuda/gemm/product.cpp */
 #include "contract.h"
 
-// x is read twice, and a scale by every thread: of 6 bytes an element, 2 are not declared
+// x is read twice, and a scale by every thread: 2 of 6 bytes per element are not declared
 static void pieces(void)
 {
     contract_fast("quantise_f8", "x=[256,128] bf16 -3..2 transposed=1", 0.54);
     contract_fast("quantise_f8", "x=[2,128,128] f32 -3..2 transposed=1", 0.7);
     contract_fast("quantise_f8", "x=[256,128] bf16 -3..2 dtype=f8_e5m2", 0.72);
     contract_fast("quantise_f8", "x=[256,128] f32 -3..2 dtype=f8_e5m2", 0.83);
-    // tiles that end inside of x, rows that lie apart, more ranges than one
+    // tiles that end inside x, rows with gaps, several ranges
     contract_orders("quantise_f8", "x=[139,72] bf16 -3..2 transposed=1");
     contract_orders("quantise_f8", "x=[3,57,68]/rows f32 -3..2 transposed=1");
     contract_case("quantise_f8", "x=[1,72] bf16 -3..2 transposed=1");
@@ -18,7 +18,7 @@ static void pieces(void)
     contract_singles("quantise_f8", "x=[3,16,32] f32 -3..2 transposed=1");
 }
 
-// what a launch may not know: no element, none that counts, some that are no numbers
+// values that a launch cannot know: no element, only zeros, some NaN
 static void values(void)
 {
     contract_case("quantise_f8", "x=[0,64] bf16 transposed=1");

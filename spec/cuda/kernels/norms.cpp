@@ -5,7 +5,7 @@
 
 int main(int, char **)
 {
-    // the width of STDiT3-XL/2, a whole block and a tail of rows
+    // the width of STDiT3-XL/2, a full block and remaining rows
     contract_fast("layer_norm_modulate",
                   "x=[1,2,37,1152] bf16 shift=[1,2,1152] bf16 scale=[1,2,1152] bf16", 0.3);
     contract_fast("layer_norm_modulate",
@@ -33,10 +33,10 @@ int main(int, char **)
     contract_fast("layer_norm_dw", "x=[70,1152] bf16 dy=[70,1152] bf16 acc=[1152] f32", 0.3);
     // more partial rows than groups that add them
     contract_case("layer_norm_dw", "x=[600,8] bf16 dy=[600,8] bf16 acc=[8] f32");
-    // a piece wider than what a part of a warp holds, and than what a warp does
+    // one piece more than fits in part of a warp, and than fits in a warp
     contract_case("layer_norm", "x=[3,136] bf16 w=[136] bf16 b=[136] bf16");
     contract_case("layer_norm", "x=[3,1288] bf16 w=[1288] bf16 b=[1288] bf16");
-    // heads of 72 as 9 of 16 lanes, their angles shared by the heads of a position
+    // heads of 72 columns use 9 of 16 lanes; the heads of a position share their angles
     contract_fast("qk_norm", "x=[1,1,10,16,72] bf16 w=[72] bf16 cos=[10,36] f32 sin=[10,36] f32",
                   0.9);
     contract_fast("qk_norm_grad",
@@ -47,7 +47,7 @@ int main(int, char **)
     contract_fast("rms_norm_grad", "x=[70,1152] f32 w=[1152] f32 dy=[70,1152] f32 acc=[1152] f32",
                   0.2);
     contract_fast("rotary", "x=[2,2,5,8,64] bf16 cos=[5,32] f32 sin=[5,32] f32", 2.1);
-    // what lies so that pieces do not serve, argument by argument
+    // layouts that do not allow 16-byte pieces, argument by argument
     contract_singles("layer_norm", "x=[2,3,64] bf16 w=[64] bf16 b=[64] bf16");
     contract_singles("layer_norm", "x=[2,3,64] bf16");
     contract_singles("layer_norm_grad", "x=[2,3,64] bf16 w=[64] bf16 dy=[2,3,64] bf16");
@@ -64,11 +64,11 @@ int main(int, char **)
     contract_singles("qk_norm_grad", "x=[2,2,3,2,64] bf16 w=[64] bf16 cos=[3,32] f32 sin=[3,32] "
                                      "f32 dy=[2,2,3,2,64] bf16 acc=[64] f32");
     contract_singles("rotary", "x=[2,2,3,2,64] bf16 cos=[3,32] f32 sin=[3,32] f32");
-    // frames without rows: sums over them are 0
+    // frames without rows: their sums are 0
     contract_case("layer_norm_modulate_grad",
                   "x=[1,2,0,8] bf16 scale=[1,2,8] bf16 dy=[1,2,0,8] bf16");
     contract_case("gated_residual_grad", "gate=[1,2,8] bf16 a=[1,2,0,8] bf16 dy=[1,2,0,8] bf16");
-    // more frames than a grid holds, sums of more columns than shared memory
+    // more frames than a grid allows, sums of more columns than shared memory has
     contract_refuses("layer_norm_modulate",
                      "x=[300,300,1,1] f32 shift=[300,300,1] f32 scale=[300,300,1] f32");
     contract_too_large("gated_residual", "x=[300,300,1,1] f32 gate=[300,300,1] f32 "

@@ -3,7 +3,7 @@
  * cuda/kernels/linear_gelu.cu, cuda/kernels/product_rows.cuh */
 #include "contract.h"
 
-// with and without a bias, with what it was of beside: kernels have nothing to do
+// with and without a bias, with and without aux: no kernel of ours runs
 static void by_the_library(void)
 {
     const double nothing = -1;
@@ -12,13 +12,14 @@ static void by_the_library(void)
     contract_fast("linear_gelu", "x=[70,64] bf16 w=[136,64] bf16 b=[136] bf16 keep=1", nothing);
     contract_fast("linear_dx_gelu", "dy=[70,48] bf16 w=[48,136] bf16 h=[70,136] bf16 -3..3",
                   nothing);
-    // sums of columns are added to what was there: 12 bytes of each column, and none of dy
+    // a kernel adds sums of columns to the accumulated gradient: 12 bytes per column, and none of
+    // dy
     contract_fast("linear_dw", "dy=[70,64] bf16 x=[70,48] bf16 acc=[64,48] f32 db=[64] f32", -0.97);
     contract_fast("linear_dw", "dy=[2,35,136] bf16 x=[2,35,48] bf16 acc=[136,48] f32 db=[136] f32",
                   -0.97);
 }
 
-// what the library does not take
+// cases that the library does not support
 static void by_two_kernels(void)
 {
     contract_case("linear_gelu", "x=[70,64] f32 w=[136,64] f32 b=[136] f32 keep=1");
@@ -27,7 +28,7 @@ static void by_two_kernels(void)
     contract_case("linear_dx_gelu", "dy=[70,48] bf16 w=[48,132] bf16 h=[70,132] bf16 -3..3");
     contract_case("linear_dx_gelu", "dy=[70,48] f32 w=[48,136] f32 h=[70,136] f32 -3..3");
     contract_case("linear_dw", "dy=[70,64] f32 x=[70,48] f32 acc=[64,48] f32 db=[64] f32");
-    // partial rows take more than a small product does
+    // partial rows need more workspace than a small product
     contract_case("linear_dw", "dy=[900,8] f32 x=[900,4] f32 acc=[8,4] f32 db=[8] f32");
     contract_case("linear_dw", "dy=[0,64] bf16 x=[0,48] bf16 acc=[64,48] f32 db=[64] f32");
 }

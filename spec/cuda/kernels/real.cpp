@@ -27,7 +27,7 @@ static void backward(int B, int N, int h, int d)
     contract_real("attention_grad", text);
 }
 
-// frames of a causal convolution of 3 x 3 x 3, and both gradients
+// a causal convolution of 3 x 3 x 3 over frames, and both gradients
 static void frames(int T, int H, int W, int C, int O)
 {
     char text[400];
@@ -41,7 +41,7 @@ static void frames(int T, int H, int W, int C, int O)
              "pad={2,0,1,1,1,1} dims={%d,%d,%d}",
              T, H, W, O, O, C, T, H, W);
     contract_real("conv3d_dx", text);
-    // long sums of f32, which tensor cores cut off rather than round
+    // long f32 sums, which tensor cores truncate
     snprintf(text, sizeof text,
              "dy=[1,%d,%d,%d,%d] bf16 x=[1,%d,%d,%d,%d] bf16 "
              "acc=[%d,%d,3,3,3] f32 rtol=1e-4 pad={2,0,1,1,1,1}",
@@ -49,7 +49,7 @@ static void frames(int T, int H, int W, int C, int O)
     contract_real("conv3d_dw", text);
 }
 
-// a norm over frames of C channels, and an update of n weights
+// a norm over frames of C channels, and its gradient
 static void norms(int T, int H, int W, int C)
 {
     char text[300];
@@ -63,7 +63,7 @@ static void norms(int T, int H, int W, int C)
     contract_real("group_norm_grad", text);
 }
 
-// of T frames of S tokens and h heads of d channels
+// T frames of S tokens, h heads of d channels
 static void gradients_of_norms(int T, int S, int h, int d)
 {
     char text[300];
@@ -77,7 +77,7 @@ static void gradients_of_norms(int T, int S, int h, int d)
     contract_real("qk_norm_grad", text);
 }
 
-// m tokens of k channels to n: forward, and the gradient of the weight
+// m tokens from k channels to n: forward, and the gradient of the weight
 static void products_of_8_bits(int m, int n, int k)
 {
     char text[300];
@@ -108,7 +108,8 @@ static void real(void)
     forward(2, 4096, 16, 72);
     forward(2, 4096, 16, 64);
     forward(2, 4096, 16, 128);
-    // whole: three problems for each of 132 processors, and one more; the longest that go so
+    // whole: three problems for each of 132 multiprocessors and more; the longest heads of this
+    // form
     backward(25, 1024, 16, 72);
     backward(25, 1280, 16, 64);
     backward(25, 640, 16, 128);
@@ -130,7 +131,7 @@ static void real(void)
     contract_real("silu", "x=[65544,32768] bf16 -4..4");
 }
 
-// the emulator has two processors: the same ways, of few problems
+// the emulator has two multiprocessors: the same forms with few problems
 static void reduced(void)
 {
     forward(1, 130, 3, 72);

@@ -24,7 +24,7 @@ static unsigned processors(void)
 }
 #endif
 
-// the slowest block of the best of some launches: cycles, 1 where nothing is timed
+// the cycles of the slowest block; 1 where nothing is timed
 static double cycles_of(const uint64_t *at, unsigned blocks)
 {
     const std::vector<uint64_t> all = seen(at, blocks);
@@ -49,7 +49,8 @@ static uint64_t *clocks(unsigned blocks)
     return device_values<uint64_t>(blocks, [](size_t) { return (uint64_t)1; });
 }
 
-/* What the emulator counts since `before` is what a rate is divided by. */
+/* Check that the emulator counts the expected operations since `before`; rates are divided by this
+ * number. */
 static void counted(const char *what, uint64_t seen_so_far, uint64_t before, double expected)
 {
     if (!measuring && (double)(seen_so_far - before) != expected)
@@ -76,7 +77,7 @@ static Counts now(void)
 }
 #endif
 
-// multiply-adds of a processor in a cycle
+// multiply-adds per cycle of a multiprocessor
 template <int N, bool REGISTERS> static double products(int turns)
 {
     const unsigned blocks = processors();
@@ -170,7 +171,7 @@ static double sums(int turns)
 }
 
 #ifdef __CUDACC__
-// seconds of a launch that waits for none, and of a node of a graph that is run again
+// seconds of an asynchronous launch, and of a node of a graph that runs again
 static void launches(double *launch_s, double *replay_s)
 {
     enum { TIMES = 2000, NODES = 200, REPLAYS = 50 };
@@ -215,7 +216,7 @@ int main(int argc, char **argv)
 #ifndef __CUDACC__
     measuring = false;
 #endif
-    // a millisecond each, or two turns
+    // a millisecond each, or two iterations
     const int many = measuring ? 4000 : 2;
     double launch_s, replay_s;
     products<16, false>(many);

@@ -15,7 +15,7 @@ MR_DEVICE uint64_t cycles_now()
 #endif
 }
 
-// the time of a block, from its first thread's beginning to the last one's end
+// cycles of a block, from the start of its first thread to the end of its last one
 MR_DEVICE void took(uint64_t *cycles, uint64_t begin)
 {
     __syncthreads();
@@ -23,8 +23,8 @@ MR_DEVICE void took(uint64_t *cycles, uint64_t begin)
         cycles[blockIdx.x] = cycles_now() - begin;
 }
 
-/* Products m64 nN k16, four of a turn in flight with four more, by two warp groups with an a of
- * their own and one b; a is read from registers or from shared memory. N of an accumulator. */
+/* Products m64 nN k16 by two warp groups, each with its own a and a common b; four products of an
+ * iteration overlap with the four of the next. a is in registers or in shared memory. */
 template <int N, bool REGISTERS>
 __global__ void __launch_bounds__(PRODUCT_THREADS)
     rate_of_products(uint64_t *cycles, float *sink, int turns)
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(PRODUCT_THREADS)
     sink[blockIdx.x * PRODUCT_THREADS + threadIdx.x] = sum;
 }
 
-// exponentials, chains that do not wait for each other
+// exponentials in independent chains
 __global__ void __launch_bounds__(THREADS)
     rate_of_exponentials(uint64_t *cycles, float *sink, int turns)
 {
@@ -93,7 +93,7 @@ struct alignas(16) Four {
     float x[4];
 };
 
-// 16 bytes a lane of shared memory, no two lanes in a bank
+// 16 bytes of shared memory per lane, without bank conflicts
 __global__ void __launch_bounds__(THREADS) rate_of_shared(uint64_t *cycles, float *sink, int turns)
 {
     MR_SHARED(s);
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(THREADS) rate_of_shared(uint64_t *cycles, floa
     sink[blockIdx.x * THREADS + threadIdx.x] = sum.x[0] + sum.x[1] + sum.x[2] + sum.x[3];
 }
 
-/* 16 bytes a lane out of the L2 cache: every block reads the pieces of all blocks in turn, each
- * begins with another, and the L1 cache is passed by. */
+/* 16 bytes per lane from the L2 cache: every block reads the pieces of all blocks in turn, each
+ * starting with another piece, and bypasses the L1 cache */
 __global__ void __launch_bounds__(THREADS)
     rate_of_l2(uint64_t *cycles, float *sink, const Four *all, int turns)
 {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(THREADS)
     sink[blockIdx.x * THREADS + threadIdx.x] = sum.x[0] + sum.x[1] + sum.x[2] + sum.x[3];
 }
 
-// sums of four numbers into memory that the L2 cache holds, each block into its own
+// sums of four floats into memory in the L2 cache, each block into its own memory
 __global__ void __launch_bounds__(THREADS) rate_of_sums(uint64_t *cycles, float *all, int turns)
 {
     float *own = all + (size_t)blockIdx.x * (L2_BYTES / 4);

@@ -18,7 +18,7 @@ static std::vector<std::string> files(const char *pattern)
     return found;
 }
 
-// "12: text" of the first line outside comments that holds the pattern, or nothing
+// "12: text" of the first line outside comments that matches the pattern, or ""
 static std::string offence(const std::vector<std::string> &lines, const char *pattern)
 {
     std::regex wanted(pattern);
@@ -61,7 +61,7 @@ static void keeps(const std::string &path)
     bool words = ends(path, "prim/kernel.cuh");
     bool ptx = words || ends(path, "prim/sm80.cuh") || ends(path, "prim/sm90a.cuh");
     if (!ptx && !CHECK_STR(offence(lines, ASM).c_str(), ""))
-        printf("  %s: PTX stands in cuda/prim/sm80.cuh and sm90a.cuh\n", path.c_str());
+        printf("  %s: only cuda/prim/sm80.cuh and sm90a.cuh may contain PTX\n", path.c_str());
     if (!words && !CHECK_STR(offence(lines, STATIC_SHARED).c_str(), ""))
         printf("  %s: shared memory is dynamic, by MR_SHARED\n", path.c_str());
     if (!words && !CHECK_STR(offence(lines, LAUNCH).c_str(), ""))
@@ -70,7 +70,7 @@ static void keeps(const std::string &path)
 
 int main(void)
 {
-    // the search itself finds offences, and none in comments
+    // the search finds violations, but not in comments
     CHECK_STR(offence({"int a;", "  asm(\"nop\");"}, ASM).c_str(), "2:   asm(\"nop\");");
     CHECK_STR(offence({"/* asm", " asm */", "// asm"}, ASM).c_str(), "");
     CHECK_STR(offence({"__shared__ float x[32];"}, STATIC_SHARED).c_str(),
@@ -84,7 +84,7 @@ int main(void)
             n++;
         }
     CHECK(n > 4);
-    // a kernel file bears the name of an op file; spec/cuda/kernels/contract.cpp runs its rows
+    // a kernel file has the name of an op file; spec/cuda/kernels/contract.cpp runs its ops
     for (const std::string &path : files("cuda/kernels/*.cu")) {
         std::string name = path.substr(path.rfind('/') + 1);
         if (!CHECK(!lines_of("core/op/" + name.substr(0, name.size() - 3) + ".c").empty()))

@@ -18,7 +18,7 @@ template <int K> static void product(void)
     CHECK_SILENT();
     const auto left = seen(a, 16 * K), right = seen(b, K * 8);
     const auto got = seen(d, 16 * 8);
-    // products of multiples of 1/16 below 4: sums of 16 are exact in f32
+    // inputs are multiples of 1/16 below 4, so sums of 16 products are exact in f32
     for (int m = 0; m < 16; m++)
         for (int n = 0; n < 8; n++) {
             float sum = 0;
@@ -39,7 +39,7 @@ static void rounding(void)
     CHECK_SILENT();
     const auto pairs = seen(pairs_at, 32);
     const auto powers = seen(powers_at, 32), parts = seen(parts_at, 32);
-    // ties go to the even neighbour
+    // ties round to even
     CHECK_INT(pairs[0], 0x3F803F80);
     CHECK_INT(pairs[1], 0xBF803F82);
     CHECK_INT(pairs[2], 0x80007F80);

@@ -1,9 +1,8 @@
 // Kernels of the spec sm80.cpp: one tile through the instructions of cuda/prim/sm80.cuh.
 #include "cuda/prim/sm80.cuh"
 
-/* d [16, 8] = a [16, K] by b [K, 8]: asynchronous copies of a and b, fragments by ldmatrix (b,
- * which lies row by row, transposed), one product. One warp; K is 8 or 16, 16-byte pieces of rows.
- */
+/* d [16, 8] = a [16, K] by b [K, 8]: asynchronous copies of a and b, fragments by ldmatrix
+ * (transposed for b, which is row-major), one product. One warp; K is 8 or 16. */
 template <int K> __global__ void one_product(const mr_bf16 *a, const mr_bf16 *b, float *d)
 {
     MR_SHARED(s);
@@ -36,7 +35,7 @@ template <int K> __global__ void one_product(const mr_bf16 *a, const mr_bf16 *b,
 template __global__ void one_product<8>(const mr_bf16 *, const mr_bf16 *, float *);
 template __global__ void one_product<16>(const mr_bf16 *, const mr_bf16 *, float *);
 
-// pairs of x as bf16, 2^x and 1 / x; a copy of 16 bytes of which `bytes` count
+// pairs of x as bf16, 2^x and 1 / x; and a 16-byte copy with `bytes` valid bytes
 __global__ void conversions(const float *x, uint32_t *pairs, float *powers, float *parts)
 {
     unsigned i = threadIdx.x;

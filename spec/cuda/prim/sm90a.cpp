@@ -11,7 +11,8 @@ static mr_bf16 bf16_at(size_t i)
     return mr_f32_to_bf16((float)((int)(i * 53 % 97) - 48) / 16);
 }
 
-// d [m, n] is `times` a [m, k] b [n, k]^T; sums of multiples of 1/256 below 2^15 are exact in f32
+// d [m, n] is `times` * a [m, k] b [n, k]^T; inputs are multiples of 1/16 with small sums, exact in
+// f32
 static void compare(const std::vector<float> &d, const std::vector<mr_bf16> &a,
                     const std::vector<mr_bf16> &b, int m, int n, int k, int times)
 {
@@ -37,7 +38,8 @@ template <int SWIZZLE, int TRANSPOSED> static void layout(void)
     compare(seen(d, 64 * 16), seen(a, 64 * 16), seen(b, 16 * 16), 64, 16, 16, 1);
 }
 
-// rows of `columns`, in boxes of all rows, or of four, and as many columns as the swizzle is wide
+// a map of rows of `columns` elements; boxes have `box_rows` rows and as many columns as the
+// swizzle is wide
 static mr_tensor_map map_of(const mr_bf16 *base, unsigned rows, unsigned columns, unsigned box_rows,
                             unsigned width)
 {
@@ -52,7 +54,7 @@ static mr_tensor_map map_of(const mr_bf16 *base, unsigned rows, unsigned columns
     return map;
 }
 
-// values [rows, columns] as the other order has them
+// x [rows, columns] transposed
 static std::vector<mr_bf16> turned(const std::vector<mr_bf16> &x, int rows, int columns)
 {
     std::vector<mr_bf16> out(x.size());
@@ -91,7 +93,7 @@ static void product(const char *kernels)
     depends(before, what, kernels);
 }
 
-// on a GPU by more blocks than run at once, so that barriers are made where others ended
+// on a GPU more blocks than can run at once, so that barriers reuse memory of earlier blocks
 static void first_copies(void)
 {
 #ifdef __CUDACC__
@@ -108,7 +110,7 @@ static void first_copies(void)
     const auto got = seen(out, BLOCKS * 128);
     int wrong = 0;
     for (unsigned i = 0; i < BLOCKS * 128; i++) {
-        // rows of 128 bytes, whose pieces of 16 the swizzle has elsewhere
+        // rows of 128 bytes, with 16-byte pieces permuted by the swizzle
         unsigned word = i % 128, row = word / 32, piece = word / 4 % 8 ^ row;
         unsigned value = (i / 128 % 16 * 4 + row) * 64 + piece * 8 + word % 4 * 2;
         wrong += got[i] != (value | (value + 1) << 16);
@@ -155,7 +157,7 @@ static void ping_pongs(void)
     depends(before, "bar.sync and bar.arrive by name, in turns", "attention_forward_groups");
 }
 
-// numbers whose sum depends on their order, by more blocks than are there at once
+// values whose sum depends on their order, with more blocks than run at once
 static void turns(unsigned seed)
 {
     enum { BLOCKS = 9 };
@@ -180,8 +182,8 @@ static void turns(unsigned seed)
     CHECK_INT(wrong, 0);
 }
 
-// every bf16, and what is halfway between two of them: all there is to round
-// of sm80.cuh, and an instruction from sm_89 on
+// every bf16, and every midpoint between two of them: all cases of rounding in the code of
+// sm80.cuh, and in an instruction from sm_89 on
 static void eight_bits(void)
 {
     enum { N = 1 << 17 };
@@ -204,7 +206,7 @@ static void eight_bits(void)
         wrong += (e5m2[i / 2] >> at & 255) != mr_f32_to_f8(MR_F8_E5M2, values[i]);
     }
     CHECK_INT(wrong, 0);
-    // the first of a pair is the low byte
+    // the first of a pair is in the low byte
     CHECK_INT(e4m3[0x3F80] >> 8 & 255, mr_f32_to_f8(MR_F8_E4M3, values[0x7F01]));
 }
 

@@ -2,8 +2,8 @@
 #include "cuda/prim/sm80.cuh"
 #include "cuda/prim/sm90a.cuh"
 
-// where element (n, k) of a 16 x 16 operand b lies, in bytes, for a swizzle of `width` bytes (16:
-// none)
+// offset in bytes of element (n, k) of a 16 x 16 operand b, for a swizzle of `width` bytes (16: no
+// swizzle)
 MR_DEVICE unsigned place_of(int n, int k, int width, bool transposed)
 {
     if (width == 16)
@@ -14,7 +14,7 @@ MR_DEVICE unsigned place_of(int n, int k, int width, bool transposed)
     return at ^ (at >> 7 & (width / 16 - 1)) << 4;
 }
 
-/* d [64, 16] = a [64, 16] by b, given as [16 n][16 k]. One warp group, a from registers. */
+/* d [64, 16] = a [64, 16] by b, given as [16 n][16 k]. One warp group; a comes from registers. */
 template <int SWIZZLE, int TRANSPOSED>
 __global__ void one_group_product(const mr_bf16 *a, const mr_bf16 *b, float *d)
 {
@@ -52,21 +52,20 @@ template __global__ void one_group_product<1, 1>(const mr_bf16 *, const mr_bf16 
 template __global__ void one_group_product<2, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 template __global__ void one_group_product<3, 1>(const mr_bf16 *, const mr_bf16 *, float *);
 
-/* How a kernel's product takes its operands: a from registers, or its rows of K or columns of M
- * dense in shared memory; b K-major or N-major. Widths of a block of columns are those of the
- * swizzles. */
+/* How a product takes its operands: a from registers, or K-major or M-major from shared memory; b
+ * K-major or N-major. A block of columns is as wide as the swizzle. */
 enum { A_REGISTERS, A_K_MAJOR, A_M_MAJOR };
 template <int N, int K, int A, int A_SWIZZLE, int B_TRANSPOSED, int B_SWIZZLE> struct Form {
     static constexpr int ROWS = 128; // of a, 64 for each of two groups
     static constexpr int A_WIDTH = 256 >> A_SWIZZLE, B_WIDTH = 256 >> B_SWIZZLE;
-    // rows and columns in order
+    // rows and columns in memory order
     static constexpr int A_ROWS = A == A_M_MAJOR ? K : ROWS, A_COLUMNS = A == A_M_MAJOR ? ROWS : K;
     static constexpr int B_ROWS = B_TRANSPOSED ? K : N, B_COLUMNS = B_TRANSPOSED ? N : K;
     static constexpr int A_BYTES = ROWS * K * 2, B_BYTES = N * K * 2;
     static constexpr int SHARED = A_BYTES + B_BYTES + 8;
 };
 
-// boxes of all rows, side by side as blocks of `width` bytes a row
+// TMA copies of all rows, as adjacent blocks of `width` bytes per row
 MR_DEVICE void copy_blocks(unsigned char *to, const mr_tensor_map *map, uint64_t *full, int rows,
                            int columns, int width)
 {
@@ -74,8 +73,8 @@ MR_DEVICE void copy_blocks(unsigned char *to, const mr_tensor_map *map, uint64_t
         mr_tensor_copy5(to + i * rows * width, map, full, i * width / 2, 0, 0, 0, 0);
 }
 
-/* The operand 16 of K further for each step: K-major blocks hold width / 2 of K and all rows;
- * others hold width / 2 rows and all of K. `first`: bytes to the rows of the group. */
+/* The operand of a step, which has depth 16. K-major blocks have width / 2 of K and all rows;
+ * others have width / 2 rows and all of K. `first`: byte offset of the rows of the group. */
 template <int SWIZZLE>
 MR_DEVICE uint64_t operand_of(const unsigned char *tile, unsigned first, bool transposed, int rows,
                               int step)
@@ -86,8 +85,8 @@ MR_DEVICE uint64_t operand_of(const unsigned char *tile, unsigned first, bool tr
                                WIDTH * 8);
 }
 
-/* d [128, N] = 2 a b; a [128, K] also as `rows` for registers. Two warp groups; every product runs
- * twice. */
+/* d [128, N] = 2 a b; `rows` is a [128, K] for operands in registers. Two warp groups; every
+ * product runs twice. */
 template <int N, int K, int A, int A_SWIZZLE, int B_TRANSPOSED, int B_SWIZZLE>
 __global__ void form(const __grid_constant__ mr_tensor_map map_a,
                      const __grid_constant__ mr_tensor_map map_b, const mr_bf16 *rows, float *d)
@@ -142,7 +141,7 @@ __global__ void form(const __grid_constant__ mr_tensor_map map_a,
         d[(row + i / 2 % 2 * 8) * N + i / 4 * 8 + col + i % 2] = acc[i];
 }
 
-/* Every form that kernels use, and which of them: X(N, K, A, swizzle of a, b N-major, swizzle of b,
+/* Every form that kernels use, and these kernels: X(N, K, A, swizzle of a, b N-major, swizzle of b,
  * kernels) */
 #define MR_FORMS(X)                                                                                \
     X(128, 128, A_K_MAJOR, 1, 0, 1, "conv_groups; attention_forward_groups, scores")               \
@@ -168,8 +167,8 @@ __global__ void form(const __grid_constant__ mr_tensor_map map_a,
         const mr_bf16 *, float *);
 MR_FORMS(MR_FORM)
 
-/* A copy right behind its barrier's init: out [blocks, 256] are four rows of 64 that the block asks
- * for. */
+/* A TMA copy directly after the init of its barrier: each block writes its four rows of 64 to out
+ * [blocks, 256]. */
 __global__ void first_copy(const __grid_constant__ mr_tensor_map map, uint32_t *out)
 {
     MR_SHARED(s);
@@ -185,8 +184,8 @@ __global__ void first_copy(const __grid_constant__ mr_tensor_map map, uint32_t *
     out[blockIdx.x * 128 + threadIdx.x] = *(uint32_t *)(s + threadIdx.x * 4);
 }
 
-/* Registers pass from group 0 to two others, which hold 192 numbers each over a barrier of both:
- * out [256, 192] = x in the order from behind. 384 threads. */
+/* Group 0 releases registers for two other groups, which keep 192 floats per thread across a
+ * barrier: out [256, 192] = x in reverse order. 384 threads. */
 template <int FEWER, int MORE>
 __global__ void __launch_bounds__(384, 1) registers(const float *x, float *out)
 {
@@ -209,8 +208,8 @@ __global__ void __launch_bounds__(384, 1) registers(const float *x, float *out)
 template __global__ void registers<24, 240>(const float *, float *);
 template __global__ void registers<40, 232>(const float *, float *);
 
-/* Two groups pass a turn to and fro, as those of attention_forward_groups do: each adds to the same
- * numbers, without another order. x [2 rounds] */
+/* Two groups alternate as in attention_forward_groups. Each updates the same values; only the
+ * barriers order these updates. x [2 rounds] */
 __global__ void ping_pong(const float *x, float *sum, int rounds)
 {
     MR_SHARED(s);
@@ -231,7 +230,8 @@ __global__ void ping_pong(const float *x, float *sum, int rounds)
     }
 }
 
-// sums [32, 4] += values [gridDim.x, 4] of one block after the other; words [2] begin as 0. A warp.
+// sums [32, 4] += values [gridDim.x, 4], one block after another; words [2] start as 0; one warp
+// per block
 __global__ void sum_in_turns(uint32_t *words, const float *values, float *sums)
 {
     MR_SHARED(s);
@@ -250,7 +250,7 @@ __global__ void sum_in_turns(uint32_t *words, const float *values, float *sums)
         mr_turn_pass(words + 1, *turn + 1);
 }
 
-// pairs of x in 8 bits, either format
+// pairs of x as 8-bit floats, in both formats
 __global__ void bytes(const float *x, uint32_t *e4m3, uint32_t *e5m2)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
