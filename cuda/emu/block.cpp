@@ -7,11 +7,11 @@
 namespace emu
 {
 
-// polls at a barrier without progress in any thread before this is a deadlock
+// this many polls at a barrier without progress in any thread are a deadlock
 static const int PATIENCE = 1000;
 
-// polls for a turn without progress in any thread before the block yields; late copies may land
-// meanwhile
+// after this many polls for a turn without progress in any thread, the block yields; late copies
+// may land meanwhile
 static const int LOOKS = 4;
 
 struct Seated {

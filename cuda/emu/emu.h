@@ -8,7 +8,7 @@
  * happens-before by vector clocks. Asynchronous copies and products complete at once (eager) or as
  * late as the program allows (late). Until then their destinations are poisoned.
  *
- * A spec allocates memory with emu::alloc, launches with LAUNCH, and then checks that
+ * A spec allocates memory with emu::alloc, launches with MR_LAUNCH, and then checks that
  * emu::reports() is empty and emu::counts is right.
  *
  * Threads: one host thread; a fiber never leaves it.
@@ -152,7 +152,7 @@ uint64_t event_turn(const Event *event);
 void stream_order(unsigned seed);
 
 /* Captures: tasks go into a graph instead. capture_end returns NULL and sets `why` if a stream of
- * the capture was not joined, or if a stream outside it was given work. */
+ * the capture was not joined, or if work was enqueued on a stream outside it. */
 struct Graph;
 bool capturing();
 void capture_begin(cudaStream_t stream);

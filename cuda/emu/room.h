@@ -25,7 +25,8 @@ enum {
 // for each other block, the newest moment of each of its threads that turns have passed on
 typedef std::map<uint32_t, std::vector<uint32_t>> Others;
 typedef std::shared_ptr<const Others> OthersRef;
-// for each thread of a block, its newest moment that is known to have passed
+// vector clock: for each thread of a block, its newest moment (logical time) that is known to have
+// passed
 struct Clock : std::vector<uint32_t> {
     using std::vector<uint32_t>::vector;
     OthersRef others;
