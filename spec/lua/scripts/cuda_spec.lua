@@ -1,5 +1,5 @@
---- scripts/cuda, with a compiler that only says what ptxas says; and, where a real one is, what no
--- emulator compiles: the CUDA driver's side, and the PTX of each instruction and of each form.
+--- scripts/cuda with a fake compiler that prints messages of ptxas. If nvcc is installed, it also
+-- compiles what the emulator does not: the CUDA driver, and the PTX of each instruction and form.
 -- Covers: cuda/rt/driver_cuda.cpp cuda/prim/sm80.cuh cuda/prim/sm90a.cuh
 local folder = require "spec.support.folder"
 local base = require "moonreel.core.base"
@@ -23,7 +23,7 @@ echo "ptxas info    : Used 24 registers, 380 bytes cmem[0]"
 describe("scripts/cuda", function()
   local tree, script
 
-  -- what it says of kernels; the plug-in cannot be linked here
+  -- its output about kernels; the plug-in cannot be linked here
   local function says(...)
     local command = { "env", "NVCC=" .. tree.path .. "/nvcc", "CUOBJDUMP=", ... }
     table.move({ "sh", "-c", "exec '" .. script .. "' 2>&1" }, 1, 3, #command + 1, command)
@@ -42,13 +42,13 @@ describe("scripts/cuda", function()
   end)
   after_each(function() tree:remove() end)
 
-  it("tells of each kernel, also before the emulator is built", function()
+  it("prints a line for each kernel, also before the emulator is built", function()
     local said = says()
     assert.matches("\nsm_80 +24 +0 +16 +%- +%- +%-  one\n", said)
     assert.not_matches("spilled", said)
   end)
 
-  it("tells what the emulator launched it with, at most", function()
+  it("prints the largest launch of the emulator", function()
     for name, launched in pairs { contract = "one 256 1024", attention = "one 384 65536" } do
       local program = tree:write("build/cpu/spec_cuda_kernels_" .. name,
         "#!/bin/sh\n[ $1 = --launches ] && echo launched " .. launched .. "\n")
@@ -61,11 +61,12 @@ describe("scripts/cuda", function()
     assert.matches("cuda/kernels/one.cu: registers are spilled", says "SPILLED=8")
   end)
 
-  -- what ptxas says of products of a warp group
+  -- messages of ptxas about warp-group products
   for note, refused in pairs { C7500 = true, C7518 = true, C7519 = true, C7520 = false } do
-    it(("%s %s"):format(refused and "refuses" or "takes", note), function()
+    it(("%s %s"):format(refused and "refuses" or "accepts", note), function()
       local said = says(("NOTE=ptxas info : (%s) in function 'one'"):format(note))
-      assert.equal(refused, said:find("kernels/one.cu: ptxas puts products", 1, true) ~= nil, said)
+      local found = said:find("kernels/one.cu: ptxas serialises warp-group products", 1, true)
+      assert.equal(refused, found ~= nil, said)
     end)
   end
 end)
@@ -75,7 +76,7 @@ local found = process.run({ "sh", "-c", "command -v nvcc || ls /usr/local/cuda/b
 
 describe("nvcc", function()
   local new, old = "arch=compute_90a,code=sm_90a", "arch=compute_80,code=sm_80"
-  -- a source, words of the compiler for it
+  -- a source, and compiler options for it
   local cases = { { "cuda/rt/driver_cuda.cpp", "-Werror", "all-warnings" },
     { "spec/cuda/prim/sm80.cu", "-gencode", old }, { "spec/cuda/prim/sm90a.cu", "-gencode", new },
     { "cuda/conv/conv_sm90a.cu", "-gencode", new },
@@ -88,7 +89,7 @@ describe("nvcc", function()
     else
       it(name, function()
         local dir <close> = folder.new()
-        -- standard error, too
+        -- with standard error
         local r = process.run({ "sh", "-c", 'exec "$@" 2>&1', "sh", found, "-objtemp", "-x", "cu",
           "-std=c++17", "-Icore/include", "-Icore", "-I.", "-Xptxas", "-v", "-c", source, "-o",
           dir.path .. "/o.o", table.unpack(case, 2) }, "", { deadline_s = 600 })
