@@ -1,11 +1,11 @@
---- What cuda/bench/verify runs on a GPU, tried on the emulated one.
+--- Runs the parts of cuda/bench/verify on the emulated GPU.
 -- Covers: cuda/bench/kernels.lua cuda/bench/step.lua cuda/bench/sizes.lua cuda/bench/drawn.lua
 -- cuda/bench/verify cuda/bench/clips.lua cuda/bench/cudnn_peer.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- sanitizers build no emulated GPU
+-- builds with sanitizers have no emulated GPU
 local built = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")))
 local describe_built = built and describe or pending
 
@@ -18,19 +18,19 @@ describe_built("cuda/bench", function()
     assert.is_nil(out:find("WRONG", 1, true))
   end)
 
-  it("takes a step of the model, and tells what is lost with the GPU", function()
+  it("runs a step of the model, and names the op when the GPU is lost", function()
     local out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small")
     assert.equal(0, code, out .. err)
-    -- seconds, planned ones, TFLOP/s, share, gaps, planned and given GB, no peer
+    -- seconds, planned seconds, TFLOP/s, share, gaps, planned and given GB, no peer
     assert.matches("\nsmall +[%d.]+ +[%d.e-]+ +[%d.]+ +%d+%% +[%d.]+%% +[%d.]+ +[%d.]+ +%-\n", out)
     out, err, code = folder.moonreel("cuda/bench/step.lua cudaemu small",
       "MOONREEL_SYNC=1 MOONREEL_CUDAEMU=fail=160,error=214")
     assert.not_equal(0, code)
-    -- waited for one by one, steps are blamed with the line that made them
+    -- with MOONREEL_SYNC the error names the step and the line that made it
     assert.matches("step%.lua:%d+: silu 'silu#%d+': .*uncorrectable ECC error", out .. err)
   end)
 
-  it("measures attention and convolutions, and fails when a result is no number", function()
+  it("measures attention and convolutions, and fails when a result is NaN", function()
     local out, err, code = folder.moonreel("cuda/bench/sizes.lua cudaemu small",
       "MOONREEL_CUDNN=/nothing.so")
     assert.equal(0, code, out .. err)
@@ -45,16 +45,16 @@ describe_built("cuda/bench", function()
     assert.matches("launch failure", err)
   end)
 
-  it("times cuDNN's convolutions where the library is, without PyTorch", function()
+  it("times cuDNN's convolutions without PyTorch if the library is installed", function()
     local beside = process.program():match "^(.*)/"
-    -- exit code and all that is said
+    -- exit code and all output
     local function peer(words, before)
       local result = process.run({ "/bin/sh", "-c", ("%s '%s/cudnn_peer_cudaemu' %s 2>&1"):format(
         before, beside, words) }, "", { deadline_s = 600 })
       return result.exit, result.output
     end
     local scene = ("MOONREEL_CUDNN='%s/cudnn_scene.so'"):format(beside)
-    -- frames, pictures, and filters for which it has no algorithm
+    -- frames, pictures, and a number of filters without an algorithm
     local code, text = peer("3 1 2 4 5 72 72 0 2 1 4 6 8 16 1 1 1 4 4 8 11 1", scene)
     assert.equal(0, code, text)
     assert.equal("cuDNN 91900\n0 0 0\n0 0 0\n- - -\n", text)
@@ -81,7 +81,7 @@ describe_built("cuda/bench", function()
     assert.equal(3, select(2, out:gsub("72, 72 +[yd][xw ] +[%d.]+ +[%d.]+ +0%.00\n", "")))
   end)
 
-  it("is not begun for a device other than its two", function()
+  it("refuses devices other than its two", function()
     local result = process.run({ "/bin/sh", "-c", "cuda/bench/verify tpu 2>&1" }, "",
       { deadline_s = 600 })
     assert.equal(2, result.exit)
@@ -101,8 +101,8 @@ describe_built("cuda/bench", function()
     end
   end)
 
-  -- A copy of the tree, without its builds, in which the emulated GPU stands for a real one: under
-  -- the names of programs for a GPU, in a file as cuda/bench/pack writes it.
+  -- A copy of the tree without builds. The emulated GPU replaces a real one: its programs have the
+  -- names of those for a GPU, in a file like that of cuda/bench/pack.
   local function stand_in(dir)
     local beside, tree = process.program():match "^(.*)/", dir.path .. "/tree"
     assert(os.execute(("mkdir -p '%s/cuda' '%s/bin' packed"):format(tree, dir.path)
@@ -120,13 +120,13 @@ describe_built("cuda/bench", function()
       spec_kernels_attention = beside .. "/spec_cuda_kernels_norms" } do
       assert(os.execute(("ln -s '%s' '%s/packed/%s'"):format(program, dir.path, name)))
     end
-    -- a few of all rows
+    -- only a few ops
     dir:write("packed/spec_kernels_contract", ([[#!/bin/sh
 case $1 in --rows) echo silu; echo linear; exit ;; esac
 [ "$BAD_ROW" != "${1:-all}" ] && [ -z "$BAD_ROW" -o -n "$1" ] || { echo "$BAD_ROW is off"; exit 1; }
 exec '%s/spec_cuda_kernels_contract' ${1:-silu linear}
 ]]):format(beside))
-    -- sizes of a GPU are asked for, and those for the emulator are run
+    -- verify asks for the sizes of a GPU; run those of the emulator
     dir:write("packed/spec_kernels_real", ([[#!/bin/sh
 [ "$1" = real ] && exec '%s/spec_cuda_kernels_real'
 ]]):format(beside))
@@ -136,7 +136,7 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
     assert(os.execute(("chmod +x '%s/bin/nvidia-smi' '%s'/packed/spec_kernels_*"):format(
       dir.path, dir.path)))
     assert(os.execute(("tar -C '%s' -czf '%s/pack.tar.gz' packed"):format(dir.path, dir.path)))
-    -- exit code, what it printed, the table in the folder that comes back
+    -- exit code, output, and the table in the result folder
     return function(words, variables)
       local result = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=\"%s/bin:$PATH\" "
         .. "VERIFY_PATIENCE=5 MOONREEL_NVML='%s/nvml_scene.so' PYTHON=none %s sh "
@@ -149,33 +149,33 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
     end
   end
 
-  it("goes its way on a GPU that counts nothing, of another architecture or absent", function()
+  it("works on a GPU without counts, on another architecture, and without a GPU", function()
     local dir = folder.new()
     local verify = stand_in(dir)
     local parts = "--parts 'doctor layouts ops real rates'"
-    -- of the newest architecture
+    -- the newest architecture
     local code, text, rows = verify(parts, "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
     assert.equal(0, code, text)
     for _, name in ipairs { "unpack", "doctor", "layouts", "ops", "real", "rates" } do
       assert.matches("\n?" .. name .. " +%d+ s  passed\n", rows)
     end
     assert.matches("written: cuda/bench/results/EmulatedGPU80.md", text, 1, true)
-    -- of one before: the form for sm_90a is not asked for
+    -- an older one: verify does not run the sm_90a specs
     code, text = verify(parts, "CAPABILITY=8.0 MOONREEL_CUDAEMU=uncounted,arch=80")
     assert.equal(0, code, text)
-    -- a row that fails has its name, and the parts behind it run
+    -- a failing op is named, and later parts run
     code, text, rows = verify("--parts 'ops layouts'",
       "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted BAD_ROW=linear")
     assert.equal(1, code, text)
     assert.matches("\nlayouts +%d+ s  passed\n", rows)
     assert.matches("\nops +%d+ s  FAILED\n", rows)
     assert.matches("rows that fail alone: linear\n", text)
-    -- no driver: nothing else is tried, and the table comes back
+    -- no driver: nothing else runs, and the table comes back
     code, text, rows = verify("", "CAPABILITY= MOONREEL_CUDAEMU=absent MOONREEL_NVML=/nothing.so")
     assert.equal(1, code, text)
     assert.matches("\ndoctor +%d+ s  FAILED\nthe others +not run, they need doctor\n", rows)
     assert.matches("driver", text)
-    -- a file that was cut: nothing is there to run
+    -- a truncated file: there is nothing to run
     assert(os.execute(("truncate -s 60 '%s/pack.tar.gz'"):format(dir.path)))
     code, text, rows = verify("", "CAPABILITY=9.0 MOONREEL_CUDAEMU=uncounted")
     assert.equal(1, code, text)
@@ -183,16 +183,16 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
     dir:remove()
   end)
 
-  it("asks three tools of compute-sanitizer, and fails for what one finds", function()
+  it("runs three tools of compute-sanitizer, and fails if one finds an error", function()
     local dir <close> = folder.new()
     local verify = stand_in(dir)
-    -- it writes down which tool is asked for which program, and finds what FINDS names
+    -- records which tool runs which program; the tool named in FINDS reports an error
     dir:write("bin/compute-sanitizer", ([[#!/bin/sh
 echo "$@" >> '%s/asked'
 case "$*" in *"--tool ${FINDS:-nothing} "*) echo "1 hazard"; exit 9 ;; esac
 ]]):format(dir.path))
     assert(os.execute(("chmod +x '%s/bin/compute-sanitizer'"):format(dir.path)))
-    -- the profiler is asked for kernels at real sizes
+    -- the profiler runs kernels at real sizes
     dir:write("bin/ncu", ([[#!/bin/sh
 echo "ncu $@" >> '%s/asked'
 ]]):format(dir.path))
@@ -213,7 +213,7 @@ echo "ncu $@" >> '%s/asked'
     assert.matches("barriers +%d+ s  passed", text)
   end)
 
-  it("has runs that take everything from a cache, and need no clips any more", function()
+  it("has runs that read everything from a cache and no longer need the clips", function()
     local dir = folder.new()
     local out, err, code = folder.moonreel("cuda/bench/clips.lua " .. dir.path .. "/made")
     assert.equal(0, code, out .. err)

@@ -1,9 +1,9 @@
---- cuda/bench/bounds.lua: what bounds a loop, counted from machine code that is made here.
+--- cuda/bench/bounds.lua: the bound of a loop, counted from machine code made here.
 -- Covers: cuda/bench/bounds.lua cuda/bench/sass.lua
 local folder = require "spec.support.folder"
 
--- A kernel as cuobjdump writes it: lines of code, "name:" in front of those that others jump to by
--- `name`, "n * code" for code that stands n times.
+-- A kernel as cuobjdump writes it: lines of code; "name:" in front of a line that others jump to by
+-- `name`; "n * code" for n copies of a line.
 local function dump(name, lines)
   local code, at = {}, {}
   for _, line in ipairs(lines) do
@@ -24,15 +24,15 @@ local function dump(name, lines)
   return table.concat(list, "\n") .. "\n"
 end
 
--- runs it over a kernel: output, errors, exit code
+-- run it on a kernel: output, errors, exit code
 local function bounds(name, lines, words)
   local at <close> = folder.new()
   return folder.moonreel(("cuda/bench/bounds.lua %s %s"):format(
     at:write("kernel.sass", dump(name, lines)), words or ""))
 end
 
--- a forward loop of 64 columns with more lines between its products; waits that take long are
--- tried again behind the end, as ptxas writes them
+-- a forward loop of 64 columns with extra lines between its products; failed waits are retried
+-- after the end, as ptxas writes them
 local function forward(...)
   local lines = {
     "S2R R0, SR_TID.X", "IMAD.SHL.U32 R2, R0, 0x4, RZ", "IMAD.SHL.U32 R3, R0, 0x80, RZ",
@@ -56,7 +56,7 @@ local function forward(...)
   return lines
 end
 
--- a backward loop of 128 columns: steps of 32 queries, then dq of 64 columns at a time
+-- a backward loop of 128 columns: steps of 32 queries, then dq for 64 columns at a time
 local function backward(products)
   return {
     "tile:",
@@ -96,18 +96,18 @@ local function row(out, title, width)
 end
 
 describe("bounds of loops", function()
-  it("count every instruction of a turn by the unit that it takes", function()
+  it("count every instruction of an iteration by its unit", function()
     local out, err, code = bounds(FORWARD, forward())
     assert.equal(0, code, err)
-    -- 2 x 128 x 128 x 64 multiply-adds of 2048 a cycle; 8 warps of 64 exponentials, 16 a cycle;
-    -- 79 instructions of two warps; operands of products and the tiles that come, 128 bytes a
-    -- cycle; those tiles, 25 bytes a cycle
+    -- 2 x 128 x 128 x 64 multiply-adds at 2048 a cycle; 8 warps of 64 exponentials at 16 a cycle;
+    -- 79 instructions of two warps; operands of products and copied tiles at 128 bytes a cycle;
+    -- these tiles at 25 bytes a cycle
     assert.same({ 1024, 1024, 158, 384 + 256 + 256, 1311, 0.78, "L2" },
       row(out, "attention forward", 64))
     assert.matches("attention forward 72: not in these files", out, 1, true)
   end)
 
-  it("follow loops inside as often as they run, and the way of most tiles", function()
+  it("count inner loops as often as they run, on the path of most tiles", function()
     local out, err, code = bounds(BACKWARD, backward(16))
     assert.equal(0, code, err)
     local steps, columns = 4 * (16 + 16 + 4 + 1), 2 * (8 + 1 + 8 + 1 + 1)
@@ -115,7 +115,7 @@ describe("bounds of loops", function()
       "shared" }, row(out, "attention backward, turns", 128))
   end)
 
-  it("take as many turns as a tile has keys, and products for nothing as no share", function()
+  it("count all iterations for the keys of a tile, and useless products as no share", function()
     local out, err, code = bounds("_Z22attention_forward_wide8HeadMaps", {
       "again:",
       "32 * HGMMA.64x32x16.F32.BF16 R168, gdesc[UR40], R168",
@@ -125,7 +125,7 @@ describe("bounds of loops", function()
       "EXIT",
     })
     assert.equal(0, code, err)
-    -- 4 turns of 32 keys; 3 x 128 x 128 x 256 multiply-adds, two thirds of use
+    -- 4 iterations of 32 keys; 3 x 128 x 128 x 256 multiply-adds, two thirds of them useful
     assert.same({ 6144, 1152, 4 * 55 * 2, 8 * (32 * 24 + 4 * 32) + 1536, 7864, 0.47, "shared" },
       row(out, "attention forward, wide", 512))
   end)
@@ -137,13 +137,13 @@ describe("bounds of loops", function()
       .. "10485760", err, 1, true)
   end)
 
-  it("leave out what a turn jumps over, but for an issue slot of what a predicate ends", function()
+  it("leave out skipped code, and count predicated code only as issue slots", function()
     local out = bounds(FORWARD, forward("@P3 BRA `over`", "200 * FSEL R24, R24, R25, P4", "over:",
       "@P5 STS [R3], R24"))
     assert.same({ 1024, 1024, 162, 896, 1311, 0.78, "L2" }, row(out, "attention forward", 64))
   end)
 
-  it("are lowered by conflicts of banks, which follow from the addresses of lanes", function()
+  it("are lowered by bank conflicts, which follow from the addresses of lanes", function()
     local out = bounds(FORWARD, forward("4 * STS [R2+UR5+0x400], R24"))
     assert.same({ 1024, 1024, 166, 896 + 32, 1311, 0.78, "L2" }, row(out, "attention forward", 64))
     -- rows of 128 bytes: all lanes in one bank
@@ -169,7 +169,7 @@ describe("bounds of loops", function()
     assert.same({ 1024, 1024, 178, 896 + 80, 1720, 0.60, "L2" }, row(out, "attention forward", 64))
   end)
 
-  it("name what they do not know", function()
+  it("name unknown instructions and addresses", function()
     local out, err, code = bounds(FORWARD, forward("3 * FROB R1, R2", "LDS R5, [R7]"))
     assert.equal(0, code, err)
     assert.same({ 1024, 1024, 166, 896 + 8, 1311, 0.78, "L2" }, row(out, "attention forward", 64))
@@ -179,7 +179,7 @@ describe("bounds of loops", function()
       out, 1, true)
   end)
 
-  it("take narrow products at the rate that was measured of them", function()
+  it("use the measured rate of narrow products", function()
     local at <close> = folder.new()
     local base = require "moonreel.core.base"
     local text = base.read_file "machines/h100.lua"

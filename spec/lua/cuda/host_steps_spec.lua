@@ -1,4 +1,4 @@
---- A step that no kernel of a GPU takes: an error when its graph is compiled, or work of the host.
+--- A step without a GPU kernel: an error when its graph is compiled, or work on the host.
 -- Covers: core/exec/step.c core/exec/exec.c cuda/rt/host_step.c core/bind/device.c
 -- lua/moonreel/trainer/setup.lua
 local E = require "moonreel.core.exec"
@@ -9,7 +9,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- sanitizers build no emulated GPU
+-- builds with sanitizers have no emulated GPU
 local plugin = process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")
 local describe_built = base.exists(plugin) and describe or pending
 
@@ -32,7 +32,7 @@ describe_built("steps without a kernel", function()
     assert.same({ 2, 4, 6, 8, 10, 12 }, prog:get("y"):totable())
   end)
 
-  it("are no edges of convolutions, which kernels of a CPU do not read", function()
+  it("do not occur for edges of convolutions, which only GPU kernels support", function()
     local device <close> = E.device("cudaemu", 1)
     local on <close> = E.new(device)
     local planned <close> = E.plan(nil, { facts = device:facts() })
@@ -56,13 +56,13 @@ describe_built("steps without a kernel", function()
     end
   end)
 
-  it("are no matter of a processor", function()
+  it("do not occur on a CPU", function()
     local device <close> = E.device("cpu", 1)
     device:refuse_host()
     assert.is_false(device:facts().host_refused)
   end)
 
-  it("are refused by a training unless its recipe allows them", function()
+  it("are refused by a training run unless its recipe allows them", function()
     local dir <close> = folder.new()
     os.execute(("mkdir '%s/plugins' && ln -s '%s' '%s/plugins/libmoonreel_cuda.so'"):format(
       dir.path, plugin, dir.path))

@@ -1,17 +1,17 @@
---- Rows of ranks on emulated GPUs, each rank a process: the CPU's bits, calls and bytes, and what
--- is said when a rank is lost or the library between GPUs fails.
+--- Ops between ranks on emulated GPUs, each rank a process: the same bits, calls and bytes as on
+-- CPUs, and the errors when a rank is lost or the library between GPUs fails.
 -- Covers: cuda/comm/ranks.c cuda/comm/transport_emu.cpp cuda/kernels/over_ranks.cu
 -- Covers: cuda/kernels/exchange.cu core/comm/carried.c cuda/rt/device.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- sanitizers build no emulated GPU
+-- builds with sanitizers have no emulated GPU
 local built = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")))
 local describe_built = built and describe or pending
 
--- Every row by groups of 2, 3 and 4 ranks, on the CPU and on a GPU: three runs of one program, of
--- which the GPU captures the second.
+-- Every op in groups of 2, 3 and 4 ranks, on the CPU and on a GPU: three runs of one program; the
+-- GPU captures the second.
 local ROWS = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -21,7 +21,7 @@ local cpu, gpu = E.device("cpu", 1), E.device("cudaemu", 1)
 
 local function share(n, ranks, at) return n // ranks + (at < n % ranks and 1 or 0) end
 
--- name, row, attributes, shape of this rank's x, dtype
+-- name, op, attributes, shape of this rank's x, dtype
 local function cases(group)
   local size, at = group:size(), group:rank()
   local number, list = group:op_group(), {}
@@ -44,7 +44,7 @@ local function cases(group)
       table.unpack(shape))
   end
   for axis = 0, 1 do
-    -- the last of four has none
+    -- the last of four ranks has no share
     local shape = { 3, 3, 5 }
     shape[axis + 1] = share(3, size, at)
     case("shares " .. axis, "gather_shares", { ranks = size, at = at, axis = axis, length = 3 },
@@ -62,7 +62,7 @@ local function x_of(case, seed)
   return case.dtype == "f32" and t or t:to(case.dtype)
 end
 
--- bits of the last of three runs, and what was counted by each
+-- bits of the last of three runs, and the counts of all
 local function run(device, case, rank)
   local g <close> = G.graph()
   local x = g:input("x", case.dtype, case.shape)
@@ -82,7 +82,7 @@ local function run(device, case, rank)
   end
   local counted = {}
   for op, n in pairs(world:counts()) do
-    -- a communicator is begun by a broadcast
+    -- a broadcast starts a communicator
     counted[#counted + 1] = op ~= "broadcast" and ("%s %d %d"):format(op, n.calls, n.bytes) or nil
   end
   table.sort(counted)
@@ -105,7 +105,7 @@ end
 gpu:close()
 ]]
 
--- The last rank goes, in the way that is asked for, or the GPUs are what is wrong.
+-- The last rank fails in the requested way, or the GPUs do.
 local LOST = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -131,7 +131,7 @@ describe_built("ranks on emulated GPUs", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- all rows take their time; a rank that hears of nothing would wait for ever
+  -- running all ops takes time; a rank that is not notified would wait for ever
   local function ranks(n, script, wrong, ...)
     return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_CUDAEMU=" .. (wrong or ""), process.program(),
@@ -152,7 +152,7 @@ describe_built("ranks on emulated GPUs", function()
     end)
   end
 
-  it("hear of one that dies while they wait for it", function()
+  it("are notified of a rank that dies while they wait for it", function()
     local done = ranks(3, LOST, "", "dies")
     assert.is_false(done.timed_out, done.output)
     assert.matches("rank 2 was ended by signal 9", done.output)
@@ -160,7 +160,7 @@ describe_built("ranks on emulated GPUs", function()
     assert.matches("rank 1: [^\n]*rank 2 was ended by signal 9", done.output)
   end)
 
-  it("hear of one whose communicator fails", function()
+  it("are notified of a rank whose communicator fails", function()
     local done = ranks(3, LOST, "transport=1")
     assert.equal(6, done.exit, done.output)
     assert.matches("rank 2: [^\n]*emulated GPUs: rank 2, with rank 0: unhandled system error",
@@ -168,7 +168,7 @@ describe_built("ranks on emulated GPUs", function()
     assert.matches("rank 0: [^\n]*rank 2 gave up: emulated GPUs", done.output)
   end)
 
-  it("need a library, and a new one", function()
+  it("need a library that is new enough", function()
     for wrong, words in pairs { none = "no library carries bytes", old = "is too old" } do
       local done = ranks(2, LOST, "transport=" .. wrong)
       assert.not_equal(0, done.exit)

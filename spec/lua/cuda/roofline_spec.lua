@@ -1,4 +1,4 @@
---- cuda/bench/roofline.lua: the floor of a step, from what its rows declare.
+--- cuda/bench/roofline.lua: the floor of a step, from the costs that its ops declare.
 local folder = require "spec.support.folder"
 
 describe("roofline", function()
@@ -13,7 +13,7 @@ describe("roofline", function()
       for line in ops:gmatch("[^\n]+") do
         sum = sum + tonumber((line:match("([%d.]+)  %a*$")))
       end
-      -- printed to a microsecond each
+      -- printed with microsecond precision
       assert.near(tonumber(all:match("([%d.]+) *$")), sum, 0.02)
       buckets = buckets + 1
     end
@@ -26,7 +26,7 @@ describe("roofline", function()
     for _, bucket in ipairs { "144p x 51", "240p x 51", "360p x 51", "480p x 1" } do
       assert.matches("\n" .. bucket .. " frames, %d+ x %d+, batch %d+", out)
     end
-    -- products bind a linear layer there, also with its activation, and the memory a residual
+    -- there a linear layer is limited by products, also with its activation; a residual by memory
     assert.matches("linear +%d+ +[%d.]+ +[%d.]+ +[%d.]+  products", out)
     assert.matches("linear_gelu +%d+ +[%d.]+ +[%d.]+ +[%d.]+  products", out)
     assert.matches("gated_residual +%d+ +[%d.]+ +[%d.]+ +[%d.]+  memory", out)
