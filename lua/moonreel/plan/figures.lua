@@ -38,9 +38,7 @@ function figures.of(mesh, n, step, update, seconds)
   spread(by, step.by, n * (seconds.forward + seconds.recompute + seconds.backward))
   spread(by, step.encode_by, n * (seconds.encode - read))
   spread(by, update.by, seconds.update)
-  for figure, s in pairs { ["host.read"] = n * read, slowest = seconds.slowest } do
-    by[figure] = (by[figure] or 0) + s
-  end
+  by["host.read"], by.slowest = n * read, seconds.slowest
   by["node.link"] = mesh.sequence <= mesh.gpus and n * seconds.exchange or nil
   by[far] = (by[far] or 0) + seconds.exposed
     + (mesh.sequence <= mesh.gpus and 0 or n * seconds.exchange)

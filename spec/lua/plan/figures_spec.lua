@@ -40,6 +40,30 @@ describe("figures", function()
     end
   end)
 
+  it("count what each micro-step takes, and links where the ranks of a sequence are", function()
+    local step = { by = { ["peak.memory"] = 3, launch_s = 1 }, parts = { read = 0.25 },
+      encode_by = { ["peak.memory"] = 1 } }
+    local update = { by = { ["peak.bf16"] = 2 } }
+    local function check(nodes, sequence, encode, expected)
+      local by = {}
+      for _, one in ipairs(figures.of(
+          { machine = machine.open "H100", nodes = nodes, gpus = 4, sequence = sequence }, 3, step,
+          update, { forward = 1, recompute = 2, backward = 5, encode = encode, update = 16,
+            slowest = 0.125, exchange = 0.5, exposed = 0.0625, step = 64 })) do
+        by[one.figure] = one.seconds
+        assert.equal(one.seconds / 64, one.share)
+      end
+      expected["how far GPUs differ"], expected.launch_s, expected["peak.bf16"] = 0.125, 6, 16
+      assert.same(expected, by)
+    end
+    check(1, 4, 1, { ["peak.memory"] = 20.25, ["host.read"] = 0.75, ["node.link"] = 1.5625 })
+    check(2, 4, 1, { ["peak.memory"] = 20.25, ["host.read"] = 0.75, ["node.link"] = 1.5,
+      ["network.card"] = 0.0625 })
+    check(2, 5, 1, { ["peak.memory"] = 20.25, ["host.read"] = 0.75, ["network.card"] = 1.5625 })
+    -- weights are read while others are used
+    check(2, 8, 0.125, { ["peak.memory"] = 18, ["host.read"] = 0.375, ["network.card"] = 1.5625 })
+  end)
+
   it("change the step by their share", function()
     local of = mesh.parse "8xH100"
     local before = planned(of).slowest
