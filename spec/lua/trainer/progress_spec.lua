@@ -1,5 +1,6 @@
 --- What a run says while it goes: the rate and the time left.
 -- Covers: lua/moonreel/trainer/progress.lua
+local base = require "moonreel.core.base"
 local progress = require "moonreel.trainer.progress"
 
 -- the lines of steps that take these seconds each
@@ -38,7 +39,42 @@ describe("trainer.progress", function()
     assert.matches("  0%.07 steps/s  0s left", out[5])
   end)
 
+  it("rewrites a line on a terminal, and keeps those that are due in a file", function()
+    local real, path = io.stdout, os.tmpname()
+    local p = progress.new(3, 2, nil, function() return 0 end)
+    local _ <close> = setmetatable({}, { __close = function()
+      rawset(io, "stdout", real)
+      os.remove(path)
+    end })
+    rawset(io, "stdout", io.tmpfile())
+    p.live = true
+    local function step(i)
+      p:step { step = i, loss = i, grad_norm = 2, lr = 1e-3, data_wait_s = 0.25 }
+    end
+    p:date()
+    p:say "begins"
+    p:keep_in(path)
+    step(1)
+    step(2)
+    p:say "saved"
+    p:finish()
+    p:note "for the file"
+    step(3)
+    p:finish()
+    p:close()
+    p:say "done"
+    io.stdout:seek "set"
+    local date, rest = "%d+%-%d+%-%d+ %d+:%d+:%d+  ", "  norm 2  lr 0.001  data wait 250.0 ms"
+    assert.equal("@begins\n\r@step 1/3  loss 1.0000" .. rest .. "\27[K\r@step 2/3  loss 2.0000"
+      .. rest .. "\27[K\n@saved\n\r@step 3/3  loss 3.0000" .. rest .. "\27[K\n@done\n",
+      (io.stdout:read("a"):gsub(date, "@")))
+    assert.equal("@begins\n@step 1/3  loss 1.0000" .. rest .. "\n@step 2/3  loss 2.0000" .. rest
+      .. "\n@saved\n@for the file\n", (base.read_file(path):gsub(date, "@")))
+  end)
+
   it("tells no time left where the end is not known", function()
-    assert.is_nil(lines(0, { 1, 2, 2 })[3]:find(" left", 1, true))
+    local last = lines(0, { 1, 2, 2 })[3]
+    assert.matches("^step 3  loss", last)
+    assert.is_nil(last:find(" left", 1, true))
   end)
 end)
