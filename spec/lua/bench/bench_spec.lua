@@ -22,7 +22,9 @@ describe("moonreel bench", function()
     assert.is_true(peak.tflops > 0)
     assert.matches("^o", peak.how)
     assert.is_true(core.product_rate("f32", 1, 64, 64, 64, true, 0.001) > 0)
-    assert.is_true(core.memory_rate(1 << 20, 1, 0.001) > 0)
+    assert.is_true(core.memory_rate(1 << 20, 1, 0.001) > 0 and core.memory_rate(1, 1, 0) > 0)
+    assert.has_error(function() core.memory_rate(0, 1) end,
+      "bad argument #1 to 'memory_rate' (expected 1 to 2^40 bytes)")
   end)
 
   it("refuses what it does not know", function()

@@ -63,6 +63,12 @@ describe("a tensor's views", function()
     fails("MR_E_RANGE", "transpose: axis %-2 is not inside 0:1", t.transpose, T.new("f32", { 3 }))
   end)
 
+  it("are filled at random where they are dense ones of f32", function()
+    for _, x in ipairs { T.new("f64", { 2 }), T.new("bf16", { 2 }), t:transpose() } do
+      fails("MR_E_SHAPE", "fill_normal: expected a dense f32 tensor", x.fill_normal, x, 1, "x")
+    end
+  end)
+
   it("of a graph swap axes too", function()
     local x = require("moonreel.core.graph").graph():input("x", "f32", { 2, 3, 4 })
     assert.same({ 2, 4, 3 }, x:transpose().shape)
