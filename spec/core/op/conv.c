@@ -1,6 +1,6 @@
 /* op/conv: convolutions with fewer products (core/cpu/isa/winograd.c) over more squares than are
  * done at once: outputs against f64 sums, bits of any team, memory within what was planned. Covers:
- * core/cpu/isa/winograd.c */
+ * core/cpu/conv.c core/cpu/isa/winograd.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 #include "cpu/winograd.h"

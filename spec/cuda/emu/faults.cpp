@@ -370,6 +370,24 @@ __global__ void tensor_plain(Args a)
     tensor_into_shared(a, t);
 }
 
+// nothing comes to the barriers next to the one of the copy
+__global__ void tensor_left(Args a)
+{
+    MR_SHARED(s);
+    uint64_t *full = (uint64_t *)(s + 1024);
+    emu::TensorMap map = map_of(a.in);
+    if (threadIdx.x == 0) {
+        for (int i = -1; i <= 1; i++)
+            mr_mbarrier_init(full + i, 1);
+        mr_proxy_fence();
+        mr_mbarrier_expect(full, 256);
+        mr_tensor_copy5(s, &map, full, 0, 8, 0, 0, 0);
+    }
+    __syncthreads();
+    if (!a.bad)
+        mr_mbarrier_wait(full, 0);
+}
+
 __global__ void tensor_parity(Args a)
 {
     Tensor t = {map_of(a.in)};
@@ -653,6 +671,7 @@ static const Fault faults[] = {
     FAULT(matrix_row_unwritten, "read of unwritten shared memory"),
     FAULT(matrix_with_a_lane_missing, "deadlock: 31 threads in ldmatrix.x2"),
     FAULT(tensor_plain, "while an asynchronous copy into it is in flight", 64, 1, true),
+    FAULT(tensor_left, "1 asynchronous copies or products in flight at the end", 64, 1, true),
     FAULT(tensor_parity, "while an asynchronous copy into it is in flight", 64, 1, true),
     FAULT(tensor_bytes, "64 threads in mbarrier.try_wait"),
     FAULT(tensor_no_barrier, "expected mbarrier.init before"),

@@ -1,6 +1,7 @@
 /* cuda/rt: memory, handles and launches that a host or a GPU refuses. The failing call reports it,
  * leaves nothing behind, and works when it is repeated.
- * Covers: cuda/rt/steps.c, cuda/rt/host_step.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp */
+ * Covers: cuda/rt/steps.c, cuda/rt/host_step.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp,
+ * cuda/kernels/embedding.cu */
 #include "check.h"
 #include "cuda/kernels/row.h"
 #include "cuda/rt/driver.h"
