@@ -1,4 +1,4 @@
-/* cpu: whether this process may use AMX tiles for bf16. Licence: Apache-2.0 */
+/* cpu: finds out whether this process can use AMX tiles for bf16. Licence: Apache-2.0 */
 #define _GNU_SOURCE // syscall
 #include "cpu/cpu.h"
 
@@ -22,7 +22,8 @@ static void ask_processor(void)
     bool bf16 = a >> 5 & 1; // AVX512-BF16
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
         return;
-    // the system must save tile configuration and data, and grant this process their use
+    // the operating system must save tile configuration and data, and permit this process to use
+    // them
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     const long request_permission = 0x1023, tile_data = 18;
     usable = tiles && bf16 && (lo >> 17 & 3) == 3 &&

@@ -1,8 +1,10 @@
-/* amx: tile registers by name. Eight tiles of 16 rows of 64 bytes; products of bf16 pairs into f32.
+/* amx: instructions for the AMX tile registers: eight tiles of 16 rows of 64 bytes, and products of
+ * bf16 pairs into f32.
  *
- * Inline assembly with memory clobbers: the compiler's own tile built-ins say nothing about memory.
- * Functions that use it are AMX_FN, AMX_INLINE or, seen from other files, AMX_ENTRY; a thread calls
- * amx_begin before and amx_end after. Only for files compiled for avx512, only after mr_cpu_amx().
+ * It is inline assembly with memory clobbers, since the tile built-ins of compilers do not declare
+ * memory accesses. Functions that use it are AMX_FN, AMX_INLINE or, if other files call them,
+ * AMX_ENTRY. A thread calls amx_begin before and amx_end after. Only for files compiled for avx512,
+ * and only after mr_cpu_amx().
  * Licence: Apache-2.0 */
 #ifndef MR_AMX_H
 #define MR_AMX_H

@@ -1,5 +1,5 @@
-/* amx_block: computes a 32 x 32 block of a product on AMX tiles, for files that include amx.h, or
- * dots.h in its place. Licence: Apache-2.0 */
+/* amx_block: computes a 32 x 32 block of a product on AMX tiles. dots.h, included before, replaces
+ * tiles by vectors. Licence: Apache-2.0 */
 #ifndef MR_AMX_BLOCK_H
 #define MR_AMX_BLOCK_H
 

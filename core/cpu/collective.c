@@ -1,18 +1,17 @@
-/* cpu: looks up groups of ranks by the numbers that ops use for them. Licence: Apache-2.0 */
+/* cpu: maps group numbers, by which ops name groups of ranks, to groups. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
 
 #include <pthread.h>
 
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
-static mr_group *groups; /* without `run`: free */
+static mr_group *groups; /* an entry without `run` is free */
 static int64_t n_groups;
 static mr_collective_watcher *watching;
 
 mr_status mr_collective_add(const mr_group *group, int64_t *out)
 {
     pthread_mutex_lock(&looking);
-    // numbers are not used again: a program that outlives its group says so instead of meeting
-    // others
+    // a number is never reused: a program that outlives its group gets an error, not another group
     mr_group *more = mr_realloc(groups, (size_t)(n_groups + 1) * sizeof *more);
     if (more) {
         groups = more;
@@ -44,7 +43,9 @@ mr_status mr_collective_group(int64_t number, mr_group *out)
     *out = number > 0 && number <= n_groups ? groups[number - 1] : (mr_group){0};
     pthread_mutex_unlock(&looking);
     if (!out->run)
-        return mr_fail(MR_E_USAGE, "group %lld of ranks is not there (any more)",
+        return mr_fail(MR_E_USAGE,
+                       "group %lld of ranks does not exist or was removed; try: compile the "
+                       "program again after the ranks have joined",
                        (long long)number);
     return MR_OK;
 }
@@ -57,9 +58,7 @@ mr_status mr_collective_ranks(int64_t number, int64_t ranks, int64_t at)
     MR_TRY(mr_collective_group(number, &g));
     if (g.size == ranks && g.rank == at)
         return MR_OK;
-    return mr_fail(MR_E_USAGE,
-                   "ranks is %lld and at is %lld; expected %d and %d, as group %lld of ranks has "
-                   "them",
+    return mr_fail(MR_E_USAGE, "ranks is %lld and at is %lld; expected %d and %d, as in group %lld",
                    (long long)ranks, (long long)at, g.size, g.rank, (long long)number);
 }
 
@@ -77,7 +76,8 @@ mr_status mr_collective_exchange(int64_t number, const mr_exchange *what)
 {
     mr_group g;
     if (number == 0)
-        return mr_fail(MR_E_USAGE, "group 0 is this rank alone: it has no rank to exchange with");
+        return mr_fail(MR_E_USAGE, "group 0 is this rank alone, so no other rank can receive; "
+                                   "expected the number of a group of several ranks");
     MR_TRY(mr_collective_group(number, &g));
     return g.exchange(g.user, what);
 }

@@ -1,13 +1,13 @@
 /* conv: chooses the algorithm of a convolution, and has the gathered algorithm.
  *
- * The gathered algorithm: the inputs of ROWS positions of the output (or of x, for its gradient)
- * are gathered into rows of taps x channels, and product.h multiplies them by the weights. Weights
- * are transposed once per run, so that the channels of a tap are adjacent, as in x. The gradient of
- * the weights adds tiles of positions in order.
+ * The gathered algorithm copies the inputs of some positions of the output (or of x, for its
+ * gradient) into rows of taps x channels, and multiplies these by the weights. Weights are
+ * transposed once per run, so that the channels of a tap are adjacent, as in x. The gradient of the
+ * weights adds tiles of positions in order.
  *
- * At the sizes of the video autoencoder, on one core of an Emerald Rapids without AMX, the way with
- * fewer products takes 0.54 to 0.84 of oneDNN 2.6's time in f32, and in bf16 0.34 to 0.46 of the
- * own products'. Licence: Apache-2.0 */
+ * At the sizes of the video autoencoder, on one core of an Emerald Rapids without AMX, winograd
+ * takes 0.54 to 0.84 of the time of oneDNN 2.6 in f32, and in bf16 0.34 to 0.46 of the time of the
+ * gathered algorithm. Licence: Apache-2.0 */
 #include "cpu/conv.h"
 #include "cpu/cpu.h"
 #include "cpu/depthwise.h"
@@ -18,21 +18,21 @@
 
 #include <string.h>
 
-// bytes of gathered rows at a time, and how many rows that is at least and at most
+// bytes of rows gathered at a time; least and most rows
 enum { GATHER_BYTES = 16 << 20, ROWS_MIN = 64, ROWS_MAX = 4096 };
 
 struct mr_conv {
     mr_conv_spec spec;
     int threads;
     mr_gemm_fn *gemm;
-    mr_conv_library *library; /* NULL: an own way */
-    mr_winograd_fn *winograd; /* NULL: another way */
+    mr_conv_library *library; /* NULL: not oneDNN */
+    mr_winograd_fn *winograd; /* NULL: another algorithm */
     mr_winograd_plan fewer;
-    mr_depthwise_fn *depthwise; /* NULL: another way */
+    mr_depthwise_fn *depthwise; /* NULL: another algorithm */
     mr_depthwise_plan apart;
-    mr_points_fn *points; /* NULL: another way */
+    mr_points_fn *points; /* NULL: another algorithm */
     mr_points_plan grouped;
-    mr_narrow_fn *narrow; /* NULL: another way */
+    mr_narrow_fn *narrow; /* NULL: another algorithm */
     mr_narrow_plan few;
 };
 
@@ -46,14 +46,15 @@ static size_t padded(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
-/* ---- the own way ---- */
+/* ---- the gathered algorithm ---- */
 
-/* What is gathered, and the product over it. FORWARD and WEIGHTS gather x at positions of y, DATA
- * gathers y at positions of x. */
+/* Sizes of the gathered rows and of their product. FORWARD and WEIGHTS gather x for positions of y,
+ * DATA gathers y for positions of x. */
 typedef struct plan {
-    int64_t positions, rows;       /* all; gathered at a time */
-    int64_t wide, columns;         /* channels of one group that are gathered; taps x wide */
-    int64_t other;                 /* columns of the product: channels of the other side's group */
+    int64_t positions, rows;       /* all positions; rows gathered at a time */
+    int64_t wide, columns;         /* gathered channels of one group; taps x wide */
+    int64_t other;                 /* columns of the product: channels of a group of the tensor that
+                                    * is not gathered */
     size_t gathered, turned, gemm; /* bytes */
 } plan;
 
@@ -111,11 +112,12 @@ typedef struct gatherer {
     const char *from; /* x, or y for DATA */
     char *to;
     int64_t first, wide, stride_c,
-        at_c; /* first position; channels copied, of how many, from which */
+        at_c; /* first position; channels to copy, of how many, from which on */
     size_t width;
 } gatherer;
 
-/* Copy what one tap row (kt, kh) of an output position reads along W: one run of channels. */
+/* Copy the inputs of one row of taps (kt, kh) of an output position, along W: one run of
+ * channels. */
 static void gather_run(const gatherer *g, const char *line, char *to, int64_t w0)
 {
     const mr_conv_spec *s = g->s;
@@ -132,7 +134,7 @@ static void gather_run(const gatherer *g, const char *line, char *to, int64_t w0
     memset(to + (size_t)end * each, 0, (size_t)(kw - end) * each);
 }
 
-/* Rows of x that positions of y read. */
+/* Gather the inputs x of positions of y. */
 static void gather_inputs(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
@@ -168,7 +170,7 @@ static int64_t reader(const mr_conv_spec *s, int axis, int64_t p, int64_t k)
     return at / s->stride[axis];
 }
 
-/* Rows of y that read positions of x, tap by tap. */
+/* Gather the outputs y that depend on positions of x, one tap at a time. */
 static void gather_readers(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
@@ -194,8 +196,8 @@ static void gather_readers(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Weights of one group, turned: for FORWARD [filter][tap][channel], for DATA
- * [channel][tap][filter]; for WEIGHTS the way back, added to f32. */
+/* Transposes the weights of one group: FORWARD to [filter][tap][channel], DATA to
+ * [channel][tap][filter]. WEIGHTS transposes back and adds to f32. */
 typedef struct turner {
     const mr_conv_spec *s;
     const char *from;
@@ -264,7 +266,7 @@ static void run_group(mr_conv *c, int64_t group, const char *x, const char *w, c
         mr_cpu_for(p.other, 1, c->threads, turn_rows, &u);
 }
 
-/* ---- fewer products ---- */
+/* ---- winograd ---- */
 
 enum { WEIGHTS_MANY = 4 << 20, CHANNELS_MIN = 32, STRIDED_MIN = 64, WIDEST_TILE_ROWS = 12 };
 
@@ -273,8 +275,8 @@ static int64_t ceil_of(int64_t n, int64_t of)
     return (n + of - 1) / of;
 }
 
-/* Rounds of products at all frames of outputs: taps of time that read what is inside, or frames in
- * pairs where that is less. */
+/* The number of rounds of products over all output frames: one per tap of time that reads an
+ * existing frame, or four per pair of frames if that is less. */
 static int64_t rounds_of(mr_winograd_plan *p)
 {
     int64_t rounds = 0, in_pairs = (p->out[0] + 1) / 2 * 4;
@@ -285,9 +287,9 @@ static int64_t rounds_of(mr_winograd_plan *p)
     return p->pairs ? in_pairs : rounds;
 }
 
-/* Whether they take less time in f32 than all products of bf16 where those run at twice the rate of
- * f32's. A round takes 16 products for each 4 outputs, and a quarter more time for what is around
- * them: 2.5 of the 9 products of bf16 that stand for it. */
+/* Whether winograd in f32 takes less time than the plain products in bf16, at twice the rate. A
+ * round has 16 products per 4 outputs, and a quarter more time for transforms. That equals 2.5 bf16
+ * products per output, of the 9 that a round replaces. */
 static bool beats_bf16(const mr_winograd_plan *p, int64_t rounds, const mr_facts *facts)
 {
     enum { WIDE = 128 };
@@ -324,15 +326,16 @@ bool mr_winograd_fits(const mr_conv_spec *s, const mr_facts *facts, mr_winograd_
     int64_t rounds = rounds_of(p);
     if (!in_f32 && !beats_bf16(p, rounds, facts))
         return false;
-    // sizes of the widest instruction set, whose columns are filled up to 32
+    // sizes for the widest instruction set, whose panels have 32 columns
     int64_t columns = ceil_of(p->filters, 32) * 32, points = strided ? 49 : 16,
             outs = strided ? 3 : 2;
     p->weight_floats = (strided ? 25 : 16) * (p->pairs ? 4 : p->taps) * p->channels * columns;
-    // all of them are read for each part, from memory where they are many
+    // each part reads all weights; large ones come from memory, so parts are larger then
     int64_t most = strided                           ? MR_WINOGRAD_SQUARES / (p->pairs ? 1 : 2)
                    : p->weight_floats > WEIGHTS_MANY ? MR_WINOGRAD_MORE
                                                      : MR_WINOGRAD_SQUARES;
-    // whole frames, or even parts of one: what lies outside in time is then left out
+    // a group is whole frames, or a frame in equal parts: then rounds outside of the video can be
+    // skipped
     int64_t frame = MR_MAX(ceil_of(p->out[1], outs) * ceil_of(p->out[2], outs), 1);
     p->parts = ceil_of(frame, most);
     p->group = frame > most ? frame : most / frame * frame;
@@ -350,13 +353,12 @@ size_t mr_winograd_workspace(const mr_winograd_plan *p)
     return (size_t)(p->weight_floats + p->threads * p->own_floats) * sizeof(float);
 }
 
-/* ---- every channel by itself ---- */
+/* ---- depthwise ---- */
 
 enum { BLOCK_MIN = 16, RING_BYTES = 2 << 20, BLOCKS_EACH = 4 };
 
-/* Channels of a block. As many neighbours in memory as there is room for, since each place of the
- * input lies on a page of its own where channels are many; fewer where the team had too few blocks.
- */
+/* Channels per block: as many adjacent ones as fit the cache, since with many channels each
+ * position of the input is on another page; fewer if the team had too few blocks. */
 static int64_t depthwise_block(const mr_depthwise_plan *p)
 {
     int64_t ring = p->kernel[0] * p->height * p->width * (int64_t)sizeof(float),
@@ -401,7 +403,7 @@ size_t mr_depthwise_workspace(const mr_depthwise_plan *p)
     return (size_t)(p->weight_floats + p->threads * p->own_floats) * sizeof(float);
 }
 
-/* ---- single places by groups ---- */
+/* ---- points ---- */
 
 bool mr_points_fits(const mr_conv_spec *s, const mr_facts *facts, mr_points_plan *p)
 {
@@ -425,7 +427,7 @@ bool mr_points_fits(const mr_conv_spec *s, const mr_facts *facts, mr_points_plan
     size_t width = p->pairs ? sizeof(uint16_t) : sizeof(float);
     p->wide = p->pairs ? (p->channels + STEP - 1) / STEP * STEP : p->channels;
     p->weight_bytes = padded((size_t)(p->groups * columns * p->wide) * width);
-    // a vector may be written behind the last row
+    // a vector can be written behind the last row
     p->own_bytes = padded((size_t)(MR_POINTS_ROWS * p->groups * p->wide) * width) + 64;
     return true;
 }
@@ -435,7 +437,7 @@ size_t mr_points_workspace(const mr_points_plan *p)
     return p->weight_bytes + (size_t)p->threads * p->own_bytes;
 }
 
-/* ---- few channels written ---- */
+/* ---- narrow ---- */
 
 bool mr_narrow_fits(const mr_conv_spec *s, const mr_facts *facts, mr_narrow_plan *p)
 {
@@ -464,14 +466,14 @@ bool mr_narrow_fits(const mr_conv_spec *s, const mr_facts *facts, mr_narrow_plan
     return true;
 }
 
-/* ---- all ways ---- */
+/* ---- choice ---- */
 
-/* oneDNN 2.6 leaves positions out of bf16 gradients of weights where strided frames have zeros
- * before and behind them that the kernel reaches; where the kernel is larger than a frame, it reads
- * unwritten memory, and writes in addition to that of the gradient. Its products of bf16 take
- * positions of a row in pairs: the last of an odd number goes with a cell of x that its tap does
- * not read, by a gradient of zero, which leaves a NaN what it is. Zeros behind the row would not
- * help: the cells that the next position's taps read are x's own. */
+/* Errors of oneDNN 2.6 in bf16 gradients of weights. With strided frames and padding on both sides
+ * that the kernel reaches, it skips positions. With a kernel larger than a frame, it reads
+ * unwritten memory and writes outside of the gradient. It takes positions of a row in pairs: the
+ * last of an odd number is paired with an element of x that its tap does not read, at a gradient of
+ * zero, which keeps a NaN of that element. Zeros behind the row would not help, since the element
+ * belongs to x. */
 static bool library_errs(const mr_conv_spec *s)
 {
     int64_t behind = (s->out[0] - 1) * s->stride[0] + s->kernel[0] - s->in[0] - s->before[0];
@@ -481,8 +483,8 @@ static bool library_errs(const mr_conv_spec *s)
     return s->kind == MR_CONV_WEIGHTS && s->type == MR_BF16 && (strided || larger || unpaired);
 }
 
-/* Where bf16's instructions are slow the own product, which computes in f32, is faster: by 1.13 to
- * 1.5 at the sizes of the video autoencoder (Emerald Rapids without AMX, oneDNN 2.6). */
+/* If bf16 instructions are slow, the gathered algorithm, which computes in f32, is faster: by 1.13
+ * to 1.5 at the sizes of the video autoencoder (Emerald Rapids without AMX, oneDNN 2.6). */
 static bool library_serves(const mr_conv_spec *s, const mr_facts *facts)
 {
     bool fast = s->type == MR_F32 || (facts->bf16 && !facts->bf16_by_f32),
@@ -548,7 +550,7 @@ size_t mr_conv_workspace(const mr_conv_spec *spec, const mr_facts *facts)
     if (mr_narrow_fits(spec, facts, &few))
         return (size_t)few.weight_floats * sizeof(float);
     plan p = plan_of(spec, facts->threads);
-    // the library pads channels of its weights to blocks and may keep sums of them per worker
+    // oneDNN pads the channels of its weights to blocks, and can keep sums of them per worker
     size_t blocks = (size_t)(taps_of(spec) * spec->groups) *
                     padded((size_t)(spec->channels / spec->groups)) *
                     padded((size_t)(spec->filters / spec->groups)) * sizeof(float);

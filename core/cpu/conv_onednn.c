@@ -14,14 +14,14 @@
 #include <string.h>
 
 struct mr_conv_library {
-    mr_conv_spec given; /* perhaps with an odd number of channels */
+    mr_conv_spec given; /* the spec as given; `spec` has an even number of channels */
     int threads;
-    dnnl_primitive_t conv, reorder; /* reorder: of weights, into or out of the library's form */
+    dnnl_primitive_t conv, reorder; /* reorder: of weights, to or from the format of the library */
     size_t packed_bytes, scratch_bytes;
     bool slow; /* an implementation without vectors */
 };
 
-/* [batch, T, H, W, C] as oneDNN counts it: batch, C, T, H, W. */
+/* Describe [batch, T, H, W, C]; oneDNN orders dimensions as batch, C, T, H, W. */
 static dnnl_status_t volume(onednn_own_md *md, int64_t batch, const int64_t *size, int64_t channels,
                             mr_dtype t)
 {
@@ -31,7 +31,8 @@ static dnnl_status_t volume(onednn_own_md *md, int64_t batch, const int64_t *siz
     return onednn_md_init(md, 5, dim, step, onednn_type(t));
 }
 
-/* Weights, with a dimension of groups where there are several; dense, or as the library likes. */
+/* Describe weights, with a dimension of groups if there are several: dense, or in the format that
+ * the library prefers. */
 static dnnl_status_t weights(onednn_own_md *md, const mr_conv_spec *s, mr_dtype t, bool any)
 {
     const int64_t *k = s->kernel;
@@ -69,7 +70,7 @@ static dnnl_status_t make(mr_conv_library *l, const mr_conv_spec *s)
                              .y = ONEDNN_MD(&y)};
     memcpy(args.stride, s->stride, sizeof s->stride);
     memcpy(args.before, s->before, sizeof s->before);
-    for (int i = 0; i < 3; i++) // what the last output does not reach is cut off
+    for (int i = 0; i < 3; i++) // the padding behind ends where the last output does
         args.after[i] = (s->out[i] - 1) * s->stride[i] + s->kernel[i] - s->in[i] - s->before[i];
     STEP(onednn_conv(&pd, engine, (int)s->kind, &args, attr));
     STEP(dnnl_primitive_create(&l->conv, pd));
@@ -101,7 +102,7 @@ static bool is_odd(const mr_conv_spec *s)
     return s->kind == MR_CONV_FORWARD && s->type == MR_BF16 && s->groups == 1 && s->channels % 2;
 }
 
-/* Rows of bf16 with `more` zeros behind each. */
+/* Copies rows of bf16 and appends `more` zeros to each. */
 typedef struct widening {
     const uint16_t *from;
     uint16_t *to;
@@ -136,7 +137,7 @@ static void widen_part(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* Copies rows to the place at *at, which moves behind them. */
+/* Copy rows to *at, and advance *at. */
 static const void *widen(widening w, const void *from, char **at, int threads)
 {
     enum { GRAIN = 32768 };
@@ -152,7 +153,7 @@ size_t mr_conv_library_aside(const mr_conv_spec *s)
     return is_odd(s) ? wider_bytes(&x) + wider_bytes(&w) : 0;
 }
 
-/* ---- an object ---- */
+/* ---- the object ---- */
 
 mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t room)
 {
@@ -165,7 +166,7 @@ mr_conv_library *mr_conv_library_new(const mr_conv_spec *s, int threads, size_t 
     int before = onednn_team(threads);
     dnnl_status_t st = make(l, &even);
     onednn_team(before);
-    // a slow one is slower than the own way
+    // an implementation without vectors is slower than the gathered algorithm
     if (st != dnnl_success || l->slow ||
         mr_conv_library_aside(s) + ((l->packed_bytes + 63) & ~63ul) + l->scratch_bytes > room) {
         mr_conv_library_free(l);
@@ -213,7 +214,11 @@ mr_status mr_conv_library_run(mr_conv_library *l, const void *x, const void *w, 
     if (st == dnnl_success && weighs)
         st = onednn_run(l->reorder, turn, MR_COUNT(turn));
     onednn_team(before);
-    return st == dnnl_success ? MR_OK : mr_fail(MR_E_INTERNAL, "oneDNN status %d", (int)st);
+    return st == dnnl_success ? MR_OK
+                              : mr_fail(MR_E_INTERNAL,
+                                        "oneDNN cannot run this convolution: status %d; try: "
+                                        "MOONREEL_ISA=base, which does not use oneDNN",
+                                        (int)st);
 }
 #else
 size_t mr_conv_library_aside(const mr_conv_spec *s)

@@ -1,6 +1,6 @@
-/* dots: products of bf16 pairs by vectors (AVX-512 BF16) behind the names of amx.h, for processors
- * that have no tiles. A file written for tiles is compiled once more with this header before every
- * other; it leaves amx_block to it (AMX_VECTORS). Licence: Apache-2.0 */
+/* dots: implements the functions of amx.h by vector products of bf16 pairs (AVX-512 BF16), for
+ * processors without tiles. A file written for tiles is compiled a second time with this header as
+ * the first one. It also defines amx_block (AMX_VECTORS). Licence: Apache-2.0 */
 #ifndef MR_AMX_H
 #define MR_AMX_H
 
@@ -14,7 +14,7 @@
 AMX_FN void amx_begin(void) {}
 AMX_FN void amx_end(void) {}
 
-/* Rows of c whose sums stay in registers; with one or two vectors of columns. */
+/* Rows of c whose sums stay in registers, with one or two vectors of columns. */
 enum { DOTS_ROWS = 8 };
 
 /* c[DOTS_ROWS, 16 or 32] (+)= a b over `steps` of 32. a: row-major, lda; b: tile (s, n) of 16 rows
@@ -47,7 +47,7 @@ AMX_INLINE void dots_rows(bool c2, int64_t steps, const uint16_t *a, int64_t lda
             vf_store(c + i * ldc + n * VF_LANES, sum[i][n]);
 }
 
-/* The same for 16 or 32 rows. */
+/* The same for 16 or 32 rows of c. */
 AMX_INLINE void amx_block(bool r2, bool c2, int64_t steps, const uint16_t *a, int64_t lda,
                           const uint16_t *b, int64_t bs, int64_t bn, float *c, int64_t ldc,
                           bool add)

@@ -1,4 +1,4 @@
-/* cpu: the facts about this processor that kernels may use. Licence: Apache-2.0 */
+/* cpu: collects the facts about this processor by which kernels are chosen. Licence: Apache-2.0 */
 #define _GNU_SOURCE // CPU_COUNT
 #include "cpu/cpu.h"
 
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Golden Cove and what came after it: a product of 32 pairs of bf16 takes two cycles, in which two
- * products of 16 f32 each take one. Such an Intel processor has arithmetic of f16 too; the one
- * before it, whose bf16 is the faster, has not. */
+/* On Golden Cove and later Intel processors, a product of 32 bf16 pairs takes two cycles, a product
+ * of 16 f32 one cycle on each of two units. These processors have f16 arithmetic, too; Cooper Lake
+ * before them, with faster bf16, does not. */
 static bool slow_bf16(void)
 {
 #if defined(__x86_64__)
@@ -22,7 +22,8 @@ static bool slow_bf16(void)
 #endif
 }
 
-/* OMP_NUM_THREADS, which launchers of ranks set, else the processors that this process may use. */
+/* OMP_NUM_THREADS, which launchers of ranks set, else the number of processors that this process
+ * can use. */
 static int all_threads(void)
 {
     const char *set = getenv("OMP_NUM_THREADS");

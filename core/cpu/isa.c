@@ -63,17 +63,18 @@ int mr_isa_index(const char *name)
     for (int i = 0; i < (int)MR_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0)
             return i;
-    // of GPUs, sm_90a has forms of its own: its code runs on no other
+    // sm_90a is a variant of its own: its code runs on no other GPU
     return strcmp(name, "9.0") == 0 ? 1 : -1;
 }
 
 bool mr_cpu_bf16(void)
 {
 #if defined(MR_HAVE_ONEDNN) && defined(__x86_64__)
-    // asked first: the library's answer freezes its own limit, which product.c may still lower
+    // check this first: a query of oneDNN freezes its limit, which MOONREEL_ISA can lower until
+    // then
     if (mr_isa() < 2)
         return false;
-    // below this set of instructions oneDNN refuses bf16 or emulates it
+    // below this instruction set, oneDNN rejects bf16 or emulates it
     int isa = (int)dnnl_get_effective_cpu_isa();
     return (isa & (int)dnnl_cpu_isa_avx512_core_bf16) == (int)dnnl_cpu_isa_avx512_core_bf16;
 #else

@@ -1,11 +1,10 @@
-/* cpu: loops over strided views of one shape. Licence: Apache-2.0 */
+/* cpu: implements loops over strided views of one shape. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 
 void mr_loop_init(mr_loop *loop, const mr_desc *const *descs, int n_args)
 {
     loop->n_args = n_args;
-    // dimensions in the order of the output's strides, outermost first; equal strides keep their
-    // order
+    // order dimensions by the output's strides, largest first; equal strides keep their order
     int order[MR_MAX_RANK], n = 0;
     for (int d = 0; d < descs[0]->rank; d++) {
         if (descs[0]->dim[d] == 1)
@@ -41,7 +40,7 @@ typedef struct job {
     const mr_loop *loop;
     mr_loop_body *body;
     void *user;
-    int64_t pieces; /* runs per innermost row */
+    int64_t pieces; /* calls of body per innermost row */
 } job;
 
 static void part(void *user, int64_t begin, int64_t end, int worker)
@@ -53,7 +52,7 @@ static void part(void *user, int64_t begin, int64_t end, int worker)
     int64_t step[MR_LOOP_ARGS] = {0};
     for (int a = 0; a < l->n_args; a++)
         step[a] = l->stride[a][in];
-    // the multi-index of the first row by division, the next ones by carrying
+    // compute the index of the first row by division, and increment it for the next ones
     int64_t index[MR_MAX_RANK] = {0}, row = begin / j->pieces, piece = begin % j->pieces,
             at[MR_LOOP_ARGS] = {0};
     for (int d = in - 1; d >= 0; d--) {

@@ -41,7 +41,8 @@ size_t mr_op_naive_workspace(const mr_op *op, const mr_call *call)
 mr_status mr_op_run_naive(const mr_op *op, const mr_call *call)
 {
     if (!op->naive)
-        return mr_fail(MR_E_UNSUPPORTED, "%s has no naive kernel", op->name);
+        return mr_fail(MR_E_UNSUPPORTED, "op '%s' has no naive kernel; try: f32 or bf16 inputs",
+                       op->name);
     mr_call wide = *call;
     size_t used = 0;
 #define PLACE(d) (stand_in_bytes(d) ? (char *)call->workspace + used : NULL)

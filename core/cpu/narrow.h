@@ -5,22 +5,23 @@
 
 #include "cpu/conv.h"
 
-enum { MR_NARROW_MOST = 4 }; // channels that are written
+enum { MR_NARROW_MOST = 4 }; // most channels that are written
 
-/* A convolution of what is read into what is written: x into y, or for the gradient of x the other
- * way round. */
+/* A convolution and the memory of its run. It reads `in` and writes `out`: x and y, or y and x for
+ * the gradient of x. */
 typedef struct mr_narrow_plan {
     int64_t batch, in[3], out[3], before[3], kernel[3], stride[3];
-    int64_t channels, filters;   /* read; written */
-    int64_t w_filter, w_channel; /* elements between those of the weights */
-    bool turned;                 /* taps are counted from the last */
+    int64_t channels, filters;   /* channels of in; channels of out */
+    int64_t w_filter, w_channel; /* strides of the weights */
+    bool turned;                 /* taps are reversed */
     mr_dtype type;
     int threads;
-    int64_t weight_floats; /* of the workspace */
+    int64_t weight_floats; /* size of the workspace */
 } mr_narrow_plan;
 
-/* Whether it is the faster way: one group, many channels read and few written, for the gradient of
- * x no strides, no tiles for bf16. A function of shapes and facts; fills *p where it is. */
+/* Fill *p and return true if this is the faster algorithm: one group, many channels read and few
+ * written, for the gradient of x no strides, and no tiles for bf16. Depends on shapes and facts
+ * only. */
 bool mr_narrow_fits(const mr_conv_spec *s, const mr_facts *facts, mr_narrow_plan *p);
 
 typedef struct mr_narrow_call {

@@ -1,4 +1,5 @@
-/* onednn: shared by all users of the library: the engine, its team, copies between memory formats.
+/* onednn: what all users of oneDNN share: the engine, its team of threads, copies between memory
+ * formats.
  * Licence: Apache-2.0 */
 #ifdef MR_HAVE_ONEDNN
 #include "cpu/onednn.h"
@@ -86,5 +87,5 @@ dnnl_status_t onednn_run(dnnl_primitive_t primitive, const onednn_operand *opera
     return st;
 }
 #else
-typedef int mr_onednn_absent; // built without the library: nothing to share
+typedef int mr_onednn_absent; // built without oneDNN: the file must not be empty
 #endif

@@ -1,6 +1,6 @@
-/* onednn: one interface for oneDNN 2.6 and 3.x. Memory descriptions are plain structs in 2.x and
- * owned handles in 3.x; primitive descriptors take an operation descriptor in 2.x and arguments in
- * 3.x; the sum post-op has more arguments in 3.x. All else is the same. Licence: Apache-2.0 */
+/* onednn: one interface for oneDNN 2.6 and 3.x. Memory descriptors are plain structs in 2.x and
+ * owned handles in 3.x. Primitive descriptors take an operation descriptor in 2.x and arguments in
+ * 3.x. The sum post-op has more arguments in 3.x. Licence: Apache-2.0 */
 #ifndef MR_ONEDNN_H
 #define MR_ONEDNN_H
 
@@ -44,8 +44,8 @@ static inline dnnl_status_t onednn_md_clone(onednn_own_md *out, onednn_md from)
 }
 #endif
 
-/* A description with strides in elements; strides NULL lets the library choose the layout.
- * dims arrays have 12 entries because the 2.x prototypes ask for them. */
+/* A memory descriptor with strides in elements; with strides NULL the library chooses the format.
+ * dims arrays have 12 entries because the 2.x prototypes require it. */
 static inline dnnl_status_t onednn_md_init(onednn_own_md *md, int rank, const int64_t *dim,
                                            const int64_t *stride, dnnl_data_type_t type)
 {
@@ -63,15 +63,16 @@ static inline dnnl_status_t onednn_md_init(onednn_own_md *md, int rank, const in
 #endif
 }
 
-/* The CPU as oneDNN knows it, made at the first call; NULL when it cannot be had. MOONREEL_ISA
- * holds the library back as it does the own kernels. Threads: any. */
+/* The CPU engine of oneDNN, created at the first call; NULL if that fails. MOONREEL_ISA limits the
+ * library's instruction set as it does that of moonreel's kernels. Threads: any. */
 dnnl_engine_t onednn_engine(void);
-/* oneDNN's team is the calling thread's OpenMP setting: sets it and gives what it was. */
+/* Set the team size of oneDNN, which is the OpenMP setting of the calling thread. Returns the old
+ * one. */
 int onednn_team(int threads);
-/* A copy of a matrix or volume into another form; `add`: it is added to what lies there. */
+/* A primitive that copies a matrix or volume into another format; `add`: it adds to the target. */
 dnnl_status_t onednn_reorder(dnnl_primitive_t *out, onednn_md from, onednn_md to, bool add);
-/* One execution to its end, by any thread, over at most 5 operands as the primitive describes them;
- * those without data are left out. Nothing of it is kept: handles held for every product and worker
+/* Execute a primitive over at most 5 operands; those without data are skipped. Any thread can call
+ * it, and it returns at the end. It keeps no memory handles: handles for every product and worker
  * took 1.3 MB in a program of the demo. */
 typedef struct onednn_operand {
     int arg; /* DNNL_ARG_* */
@@ -106,8 +107,8 @@ static inline dnnl_status_t onednn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine
 #endif
 }
 
-/* One convolution: channels in the second dimension, lengths and kernel behind them. kind: 0
- * forward, 1 gradient of x, 2 gradient of w. */
+/* One convolution. Channels are the second dimension, lengths and kernel follow. kind: 0 forward, 1
+ * gradient of x, 2 gradient of w. */
 typedef struct onednn_conv_args {
     onednn_md x, w, bias, y;
     dnnl_dims_t stride, before, after;
@@ -142,7 +143,7 @@ static inline dnnl_status_t onednn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t
 {
     dnnl_convolution_desc_t d;
     dnnl_primitive_desc_t hint = NULL;
-    // weights of the hint are of the activations' dtype, those of the gradient f32
+    // the forward hint needs weights of the activations' dtype; the gradient has f32 weights
     onednn_own_md like = *a->w;
     if (kind == 2)
         like.data_type = a->x->data_type;

@@ -1,7 +1,7 @@
-/* op: checks the dtypes that an op declares, and derives dtypes from them. The type of an argument
- * ends with a list ("[..., C] f32|bf16"), with "any dtype" or "of the asked dtype", or says "like
- * x": the dtype of input x. Kernels rely on it: they tell the dtypes of their list apart and
- * nothing else.
+/* op: checks arguments against the dtypes that an op declares, and derives dtypes of outputs. The
+ * type of an argument ends with a list ("[..., C] f32|bf16"), with "any dtype" or "of the asked
+ * dtype", or with "like x": the dtype of input x. Kernels rely on the check: they distinguish only
+ * the dtypes of the list.
  * Licence: Apache-2.0 */
 #include "moonreel/op.h"
 
@@ -10,7 +10,7 @@
 
 enum { ALL = (1 << MR_DTYPE_COUNT) - 1, FLOATS = 1 << MR_F64 | 1 << MR_F32 | 1 << MR_BF16 };
 
-/* The dtypes of a list, as bits; 0 when the type ends with none. */
+/* The dtypes of a list, as bits; 0 if the type has no list. */
 static unsigned listed(const char *type)
 {
     const char *word = strrchr(type, ' ');
@@ -32,7 +32,7 @@ static unsigned listed(const char *type)
     }
 }
 
-/* The input that the type is like, -1 when it is like none. */
+/* The input that the type is like; -1 if the type has no "like". */
 static int alike(const mr_op *op, const char *type)
 {
     const char *like = strstr(type, "like ");
@@ -48,7 +48,7 @@ static int alike(const mr_op *op, const char *type)
 
 unsigned mr_op_dtypes(const mr_op *op, const char *type)
 {
-    // v is like k, k is like q: the end of such a chain has the list
+    // if v is like k and k is like q, the list is that of q
     for (int like, i = 0; i < MR_MAX_IN && (like = alike(op, type)) >= 0; i++)
         type = op->in[like].type;
     return listed(type);

@@ -1,4 +1,5 @@
-/* op: the table of ops that the linker collects; their attributes and costs. Licence: Apache-2.0 */
+/* op: finds ops in the table that the linker collects; reads their attributes and computes their
+ * costs. Licence: Apache-2.0 */
 #include "moonreel/op.h"
 
 #include <math.h>
@@ -121,8 +122,9 @@ static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr
         return MR_OK;
     }
     }
-    return mr_fail(MR_E_INTERNAL, "%s: attribute '%s' has kind %d", op->name, row->name,
-                   (int)row->kind);
+    return mr_fail(MR_E_INTERNAL,
+                   "%s: attribute '%s' has the unknown kind %d; expected a kind of mr_attr_kind",
+                   op->name, row->name, (int)row->kind);
 }
 
 static mr_status unknown_attr(const mr_op *op, const char *name)
@@ -164,7 +166,7 @@ mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
     return MR_OK;
 }
 
-/* Bytes an argument moves: every element once, repeated ones (stride 0) not again. */
+/* Bytes that an argument reads or writes: each element once, even if stride 0 repeats it. */
 static double arg_bytes(const mr_desc *d)
 {
     if (d->rank < 0)
@@ -222,10 +224,14 @@ const mr_kernel *mr_op_kernel(const mr_op *op, const char *device)
 static mr_status add_other(const added *a)
 {
     if (find_other(a->op, a->device))
-        return mr_fail(MR_E_USAGE, "device '%s' has kernels for op '%s' already", a->device,
-                       a->op->name);
+        return mr_fail(
+            MR_E_USAGE,
+            "device '%s' already has kernels for op '%s'; expected one set of kernels per op",
+            a->device, a->op->name);
     if (others_n == TABLE_CAP)
-        return mr_fail(MR_E_RANGE, "device '%s': more than %d kernels", a->device, TABLE_CAP);
+        return mr_fail(MR_E_RANGE,
+                       "device '%s' has more than %d kernels; expected at most that many",
+                       a->device, TABLE_CAP);
     others[others_n++] = *a;
     return MR_OK;
 }
@@ -239,7 +245,9 @@ mr_status mr_op_add_kernel(const char *device, const char *name, const mr_kernel
                        "did you mean '%s'?",
                        device, name, mr_op_nearest(name));
     if (!kernel->run[0])
-        return mr_fail(MR_E_USAGE, "device '%s' gives no function for op '%s'", device, name);
+        return mr_fail(MR_E_USAGE,
+                       "device '%s' has no function for op '%s'; expected run to be set", device,
+                       name);
     pthread_mutex_lock(&others_lock);
     mr_status st = add_other(&(added){device, op, kernel});
     pthread_mutex_unlock(&others_lock);

@@ -1,17 +1,18 @@
 /* product: chooses the kernel of a product, and splits products into parts. Licence: Apache-2.0
  *
- * bf16 goes to isa/amx_gemm.c where the processor has AMX and the shape fits; where it has none and
- * its bf16 instructions are slow, to isa/gemm.c, which computes in f32 (Emerald Rapids without AMX,
+ * bf16: isa/amx_gemm.c if the processor has AMX and the shape fits. isa/gemm.c, which computes in
+ * f32, if the processor has no AMX and its bf16 instructions are slow (Emerald Rapids without AMX,
  * one core, 768 rows: 1.4 to 1.9 times oneDNN's speed at widths of 1,152 to 4,608, 1.1 to 1.4 times
- * at 128 to 512); the rest of bf16 to oneDNN (product_onednn.c).
+ * at 128 to 512). Otherwise oneDNN (product_onednn.c).
  *
- * Weights are packed again in each product, none is kept packed. `moonreel bench packing` reports
- * the cost: 0.5 % of a forward pass of STDiT3-XL/2 and 1.5 % of the demo's (avx512, own kernels). A
- * step could save a third of it, where it runs the forward pass twice, since all weights are new in
- * the next one; a rendering would pay for it with two to four times the memory of the weights. Only
- * T5-XXL spends 17 % on it, for one caption before the rendering, and would need 19 GB more.
+ * Every product packs its weights again; packed weights are not kept. `moonreel bench packing`
+ * reports the cost: 0.5 % of a forward pass of STDiT3-XL/2 and 1.5 % of the demo's (avx512,
+ * moonreel's kernels). Weights change with each step, so a step could save at most a third of the
+ * cost, if it runs the forward pass twice. Sampling would need two to four times the memory of the
+ * weights. Only T5-XXL spends 17 % on packing, for one caption per sampled clip, and would need 19
+ * GB more.
  *
- * f32 goes to oneDNN or to isa/gemm.c. What was measured there (oneDNN 2.6, one core):
+ * f32: oneDNN or isa/gemm.c. Measured with oneDNN 2.6 on one core:
  * - With AVX2 the own product reaches 0.95 to 1.07 of oneDNN's speed at demo sizes and is equal at
  *   2,560 rows, except where rows or columns are few. oneDNN's also takes fresh memory in every
  *   call: the heap grew by 5 MB per demo step.
@@ -24,35 +25,35 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-// oneDNN cannot be interrupted: a share of more than SHARE_FLOP is cut into several
+// oneDNN cannot be interrupted: a share of more than SHARE_FLOP is split into several
 enum { SERIAL_FLOP = 1000000, LARGE_FLOP = 1000000000 };
 static const double SHARE_FLOP = 16e9;
 
-/* OWN, TILES: own kernels, on AMX tiles. LIBRARY: oneDNN. */
+/* OWN: isa/gemm.c. TILES: isa/amx_gemm.c. LIBRARY: oneDNN. */
 typedef enum way { OWN, TILES, LIBRARY } way;
 
-/* A product as several over fewer matrices, rows or columns. */
+/* A product, split into several over fewer matrices, rows or columns. */
 typedef struct shares {
-    mr_product_spec each, last; /* last: what is left, or nothing */
-    int64_t n;                  /* of `each` */
-    int64_t a, b, bias, c;      /* elements from one to the next */
-    int workers, team;          /* shares at once; threads of each */
-    bool amx;                   /* as in facts: the library plans more room */
+    mr_product_spec each, last; /* last: the remainder, or empty */
+    int64_t n;                  /* number of `each` */
+    int64_t a, b, bias, c;      /* elements from one share to the next */
+    int workers, team;          /* concurrent shares; threads of each */
+    bool amx;                   /* as in facts: oneDNN needs more workspace */
 } shares;
 
 struct mr_product {
     mr_product_spec spec;
     int isa, threads;
     way way;
-    bool packs_only; /* B is packed, nothing is multiplied */
-    char how[16];    /* an own kernel */
-    void *memory;    /* instead of the workspace, where own kernels need more than was planned */
-    /* oneDNN's, for a share of the matrices, rows or columns, and for what is left */
+    bool packs_only; /* pack B, do not multiply */
+    char how[16];    /* the name of the kernel */
+    void *memory;    /* used instead of the workspace if the kernel needs more than planned */
+    /* oneDNN's, for a share of the matrices, rows or columns, and for the remainder */
     mr_product_library *library, *last;
     shares cut;
 };
 
-/* ---- which way, and what it needs: pure functions of shapes and facts ---- */
+/* ---- kernel and workspace: pure functions of shapes and facts ---- */
 
 static double flop_of(const mr_product_spec *s)
 {
@@ -76,9 +77,9 @@ static way way_of(const mr_product_spec *s, const mr_facts *facts)
     return library && mr_product_library_fits(s) ? LIBRARY : OWN;
 }
 
-/* ---- in shares ---- */
+/* ---- shares ---- */
 
-/* What one of `parts` gets of `all`, in whole units. */
+/* The size of one of `parts` of `all`, in whole units. */
 static int64_t part_of(int64_t all, double parts, int64_t unit)
 {
     int64_t units = (int64_t)ceil((double)all / parts / (double)unit);
@@ -90,7 +91,7 @@ static bool is_empty(const mr_product_spec *s)
     return s->batch == 0 || s->m == 0 || s->n == 0;
 }
 
-/* Columns of C in one pass: a transposed A with a wide C runs better over narrow ones. */
+/* Columns of C per pass. With a transposed A, a wide C is faster in narrow passes. */
 static int64_t pass_width(const mr_product_spec *s)
 {
     int64_t passes = (s->n + 768) / 1536;
@@ -98,13 +99,13 @@ static int64_t pass_width(const mr_product_spec *s)
     return wide && s->n % (passes * 32) == 0 ? s->n / passes : s->n;
 }
 
-/* A share for each of the team, as equal as blocks of the library's allow: rows where there are
- * enough, for with columns each reads all of A (two cores, 768 rows: 0.95 of the peak, 0.7 with
- * columns). A large product is the library's own team's, which packs B once for all (2,560 rows: 4
- * to 10 % faster than shares that pack it). */
+/* One share per thread, as equal as the blocks of the library allow. Shares are rows if there are
+ * enough, since with columns each share reads all of A (two cores, 768 rows: 0.95 of the peak, with
+ * columns 0.7). A large product is one share for the library's own team, which packs B once (2,560
+ * rows: 4 to 10 % faster than shares that each pack it). */
 static shares shares_of(const mr_product_spec *s, int threads, bool amx)
 {
-    enum { ROWS = 16, COLUMNS = 32, ENOUGH = 64 /* rows of one */ };
+    enum { ROWS = 16, COLUMNS = 32, ENOUGH = 64 /* rows of a share */ };
     const double flop = flop_of(s);
     const bool large = flop >= LARGE_FLOP;
     shares c = {
@@ -130,7 +131,7 @@ static shares shares_of(const mr_product_spec *s, int threads, bool amx)
     return c;
 }
 
-/* Of one worker. */
+/* Workspace of one worker. */
 static size_t share_workspace(const shares *c)
 {
     return MR_MAX(mr_product_library_workspace(&c->each, c->team, c->amx),
@@ -142,7 +143,7 @@ typedef struct share_run {
     const char *a, *b, *bias;
     char *c;
     char *workspace;
-    size_t each; /* bytes of a worker */
+    size_t each; /* bytes per worker */
     atomic_int status;
 } share_run;
 
@@ -177,12 +178,13 @@ static mr_status run_shares(mr_product *p, const void *a, const void *b, const v
     mr_cpu_for(p->cut.n + (p->last != NULL), 1, p->cut.workers, run_share, &r);
     int st = atomic_load(&r.status);
     return st ? mr_fail(MR_E_INTERNAL,
-                        "oneDNN product of [%lld, %lld] by [%lld, %lld] failed: status %d",
+                        "oneDNN cannot multiply [%lld, %lld] by [%lld, %lld]: status %d; try: "
+                        "MOONREEL_ISA=base, which does not use oneDNN",
                         (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n, st)
               : MR_OK;
 }
 
-/* ---- any way ---- */
+/* ---- run ---- */
 
 size_t mr_product_workspace(const mr_product_spec *spec, const mr_facts *facts)
 {
@@ -207,7 +209,8 @@ const char *mr_product_way(const mr_product_spec *spec, const mr_facts *facts)
     return ways[way_of(spec, facts)];
 }
 
-/* oneDNN refuses: the own kernel, in the workspace where it fits, else in memory of its own. */
+/* oneDNN rejects the product: use our kernel, in the workspace if it fits, else in allocated
+ * memory. */
 static mr_status serve_by_own(mr_product *p)
 {
     p->way = OWN;
@@ -216,7 +219,7 @@ static mr_status serve_by_own(mr_product *p)
     size_t bytes = mr_gemm_workspace(&p->spec, p->threads);
     if (bytes <= (size_t)p->cut.workers * share_workspace(&p->cut))
         return MR_OK;
-    mr_product_unplanned(&p->spec, "does not serve: own kernels do");
+    mr_product_unplanned(&p->spec, "rejects the product; moonreel's kernel computes it");
     p->memory = mr_alloc(bytes);
     return p->memory ? MR_OK : mr_fail_memory(bytes);
 }
@@ -242,7 +245,8 @@ mr_status mr_product_new(const mr_product_spec *spec, const mr_facts *facts, mr_
     mr_product *p;
     if ((spec->in != MR_F32 && spec->in != MR_BF16) ||
         (spec->out != spec->in && spec->out != MR_F32))
-        return mr_fail(MR_E_UNSUPPORTED, "products of %s into %s run on the naive row",
+        return mr_fail(MR_E_UNSUPPORTED,
+                       "a product of %s into %s has no kernel; expected f32 or bf16",
                        mr_dtype_name(spec->in), mr_dtype_name(spec->out));
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);
@@ -313,7 +317,7 @@ mr_status mr_product_run(mr_product *p, const void *a, const void *b, const void
 mr_status mr_product_pack(mr_product *p, const void *b, void *workspace)
 {
     p->packs_only = true;
-    // A and C are not touched
+    // A and C are not accessed
     mr_status st = mr_product_run(p, b, b, NULL, workspace, workspace);
     p->packs_only = false;
     return st;

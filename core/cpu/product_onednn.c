@@ -1,6 +1,5 @@
-/* product_onednn: products as oneDNN primitives, cut where the library is slow, and what of the
- * workspace they take. What was measured with bf16 (oneDNN 2.6, AMX, 2,560 rows, widths of 1,152 to
- * 4,608):
+/* product_onednn: products as oneDNN primitives, split where the library is slow, and their
+ * workspace. Measured with bf16 (oneDNN 2.6, AMX, 2,560 rows, widths of 1,152 to 4,608):
  * - B [k, n] read in place reaches 0.56 to 0.85 of the speed of its packed form, a weight stored
  *   [n, k] 0.87 to 1.0. Packing it into the workspace takes 3 to 5 % of the product, and no second
  *   copy of the weights stays in memory. At demo sizes (768 rows, widths of 128 to 512) the packed
@@ -18,28 +17,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One primitive over a length of k; with `sum` it adds to C. */
+/* One primitive over a part of k; with `sum` it adds to C. */
 typedef struct part {
     int64_t k;
-    dnnl_primitive_t product, reorder; /* reorder: B into its packed form, or NULL */
+    dnnl_primitive_t product, reorder; /* reorder: packs B, or NULL */
     size_t scratch_bytes, packed_bytes;
 } part;
 enum { FIRST, MIDDLE, LAST, PARTS };
 
 struct mr_product_library {
     mr_product_spec spec;
-    int workers, team; /* that run it at once; threads of each */
+    int workers, team; /* concurrent workers; threads of each */
     bool amx;          /* as in facts */
     char how[96];
-    char *memory; /* instead of the workspace, where more is needed than was planned; else NULL */
-    part parts[PARTS]; /* FIRST alone unless the sum is cut */
+    char *memory;      /* used instead of the workspace if more is needed than planned; else NULL */
+    part parts[PARTS]; /* only FIRST unless the sum is split */
     int64_t chunk;     /* k per part */
-    size_t packed_at;  /* in a worker's workspace, after the scratchpad */
-    size_t bytes;      /* of a worker's workspace */
+    size_t packed_at;  /* offset in a worker's workspace, after the scratchpad */
+    size_t bytes;      /* size of a worker's workspace */
 };
 
-/* Matrices with one dense dimension and none repeated; empty products are left to the own kernel.
- */
+/* Matrices with one dense dimension and no repeated one. isa/gemm.c computes empty products. */
 bool mr_product_library_fits(const mr_product_spec *s)
 {
     return s->m > 0 && s->n > 0 && s->k > 0 && (s->a_col == 1 || s->a_row == 1) &&
@@ -49,8 +47,8 @@ bool mr_product_library_fits(const mr_product_spec *s)
 
 /* ---- one primitive ---- */
 
-/* A matrix of `batch` as oneDNN sees it; batch stride 0 repeats one matrix. Lengths of 1 get a
- * stride that cannot be taken for a transposition. */
+/* Describe a matrix of a batch to oneDNN; batch stride 0 repeats one matrix. Dimensions of length 1
+ * get a stride that does not look like a transposition. */
 static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int64_t cols,
                             int64_t batch_step, int64_t row_step, int64_t col_step, mr_dtype t,
                             bool any)
@@ -133,14 +131,14 @@ static void part_fini(part *p)
         dnnl_primitive_destroy(p->reorder);
 }
 
-/* ---- what is cut, packed and planned: pure functions of shapes ---- */
+/* ---- splitting, packing and workspace: pure functions of shapes ---- */
 
-/* Length of one part of the sum; k itself when it is not cut. Parts add to C, so it must
+/* Length of one part of the sum; k if it is not split. Parts add to C, so the product must
  * accumulate. */
 static int64_t chunk_length(const mr_product_spec *s)
 {
     enum { LONGEST = 512 };
-    // such lengths make oneDNN 2.6 keep a whole C of f32 for every member of the team
+    // with such lengths, oneDNN 2.6 stores a whole f32 C per thread
     bool power = s->k >= 2048 && (s->k & (s->k - 1)) == 0;
     bool slow = s->in == MR_BF16 && s->batch == 1 && s->a_col != 1 && s->accumulate &&
                 s->m >= 512 && s->n >= 256;
@@ -152,8 +150,8 @@ static int64_t chunk_length(const mr_product_spec *s)
     return (s->k + pieces * 32 - 1) / (pieces * 32) * 32;
 }
 
-/* Whether packing B costs less than reading it in place does: from few rows on for B [k, n], only
- * for many rows for a weight stored [n, k]. */
+/* Whether packing B costs less than reading it in place: with few rows already for B [k, n], only
+ * with many rows for a weight stored [n, k]. */
 static bool pack_pays(const mr_product_spec *s)
 {
     if (s->in != MR_BF16 || s->batch != 1 || s->n < 256)
@@ -161,10 +159,10 @@ static bool pack_pays(const mr_product_spec *s)
     return s->m >= (s->b_row != 1 ? 512 : 2048);
 }
 
-/* What oneDNN takes of a worker's workspace. Its scratchpad holds, per member of the team, pieces
- * of A, B and C in its own order; over shapes of 1 to 20,000 and teams of 1 to 64 those of 2.6 are
- * as large as here or smaller. For bf16 results it may hold a whole C of f32 per member where A is
- * turned round or a matrix is not dense. Packed B is padded to tiles. */
+/* The part of a worker's workspace that oneDNN uses. Its scratchpad has, per thread, pieces of A, B
+ * and C in its own format. For shapes of 1 to 20,000 and 1 to 64 threads, version 2.6 needs no more
+ * than this. For bf16 results it can store a whole f32 C per thread if A is transposed or a matrix
+ * is not dense. Packed B is padded to tiles. */
 typedef struct room {
     size_t scratch, packed;
 } room;
@@ -174,7 +172,7 @@ static size_t round64(int64_t n)
     return ((size_t)n + 63) & ~(size_t)63;
 }
 
-/* No pads between rows or matrices, and no matrix repeated. */
+/* True if there are no gaps between rows or matrices, and no matrix is repeated. */
 static bool dense(const mr_product_spec *s)
 {
     bool a = s->a_col == 1 ? s->a_row == s->k : s->a_col == s->m,
@@ -184,9 +182,8 @@ static bool dense(const mr_product_spec *s)
     return a && b && s->c_row == s->n && batch;
 }
 
-/* With AMX it also turns round long strips of both operands, each at its own length: what a member
- * of 2.6 took in 60,000 products of random shapes, none of them large enough for the own kernel of
- * tiles, was as much as this or less. */
+/* With AMX, oneDNN also transposes long strips of both operands. In 60,000 products of random
+ * shapes, all too small for isa/amx_gemm.c, no thread of version 2.6 needed more than this. */
 static size_t tiles_room(const mr_product_spec *s)
 {
     enum { LEAST = 704 << 10, A_ROW = 512, MOST = 2560 << 10 };
@@ -201,7 +198,7 @@ static room room_of(const mr_product_spec *s, int team, bool amx)
     bool turned = s->a_col != 1;
     size_t m = MR_MIN(round64(s->m), turned ? 512 : 128), k = MR_MIN(round64(s->k), LONGEST),
            n = MR_MIN(round64(s->n), turned ? 256 : 64), width = mr_dtype_bytes(s->in), c = m * n;
-    // pieces of turned sums that are a little longer than 512 are padded to more
+    // a transposed sum a little longer than 512 is padded to more
     if (turned && k > 512)
         k = s->in == MR_BF16 ? 1152 : MR_MAX(k, 768);
     if (s->out != MR_F32 && (turned || !dense(s)))
@@ -221,7 +218,7 @@ size_t mr_product_library_workspace(const mr_product_spec *s, int team, bool amx
     return r.scratch + r.packed;
 }
 
-/* ---- all parts ---- */
+/* ---- parts ---- */
 
 static bool make(mr_product_library *p)
 {
@@ -240,8 +237,8 @@ static bool make(mr_product_library *p)
     return ok;
 }
 
-/* Where the parts find their scratchpad and packed B: in the workspace, or where they want more
- * than was planned in memory of the product's own. */
+/* Place the scratchpad and packed B: in the workspace, or in allocated memory if they need more
+ * than planned. */
 static mr_status find_room(mr_product_library *p)
 {
     room r = room_of(&p->spec, p->team, p->amx), most = {0};
@@ -255,9 +252,9 @@ static mr_status find_room(mr_product_library *p)
     p->memory = mr_alloc((size_t)p->workers * p->bytes);
     if (!p->memory)
         return mr_fail_memory((size_t)p->workers * p->bytes);
-    mr_product_unplanned(&p->spec, "takes more memory");
+    mr_product_unplanned(&p->spec, "needs more memory");
     size_t n = strlen(p->how);
-    snprintf(p->how + n, sizeof p->how - n, " in memory of its own");
+    snprintf(p->how + n, sizeof p->how - n, " in allocated memory");
     return MR_OK;
 }
 
@@ -293,7 +290,7 @@ const char *mr_product_library_how(const mr_product_library *p)
     return p->how;
 }
 
-/* ---- a run ---- */
+/* ---- run ---- */
 
 static dnnl_status_t run_part(const mr_product_library *p, const part *q, int64_t k, const char *a,
                               const char *b, const void *bias, void *c, bool packs_only, char *work)
@@ -367,7 +364,6 @@ void mr_product_unplanned(const mr_product_spec *s, const char *what)
 {
     static atomic_bool said;
     if (!atomic_exchange(&said, true))
-        mr_log(MR_LOG_WARN,
-               "oneDNN %s for [%lld, %lld] by [%lld, %lld], outside of what was planned", what,
-               (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
+        mr_log(MR_LOG_WARN, "oneDNN %s for [%lld, %lld] by [%lld, %lld], contrary to the plan",
+               what, (long long)s->m, (long long)s->k, (long long)s->k, (long long)s->n);
 }

@@ -1,4 +1,5 @@
-/* rows: computes positions of rows, and dense strides in a given order. Licence: Apache-2.0 */
+/* rows: finds positions of rows, and computes dense strides in a given order.
+ * Licence: Apache-2.0 */
 #include "cpu/rows.h"
 
 void mr_rows_init(mr_rows *rows, const mr_desc *const *descs, int n_args)

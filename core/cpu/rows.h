@@ -1,7 +1,7 @@
-/* rows: walk the rows (last dimension) of several views of one shape together; element access for
- * naive rows; dense strides in another view's order.
+/* rows: iterates over the rows (last dimension) of several views of one shape; accesses elements
+ * for naive kernels; computes dense strides in the order of another view.
  *
- * Plain data and inline steps: kernels hold a position per chunk. Threads: any.
+ * Positions are plain data: each chunk of a kernel has its own. Threads: any.
  * Licence: Apache-2.0 */
 #ifndef MR_ROWS_H
 #define MR_ROWS_H
@@ -11,12 +11,12 @@
 /* A loop over the dimensions before the last, ordered and merged as mr_loop_init does. */
 typedef struct mr_rows {
     mr_loop loop;
-    int64_t count; /* rows in all */
+    int64_t count; /* number of rows */
 } mr_rows;
 /* `descs` have equal leading dimensions; the last may differ in length. n_args <= MR_LOOP_ARGS. */
 void mr_rows_init(mr_rows *rows, const mr_desc *const *descs, int n_args);
 
-/* A position: the index of a row, and the element where it begins in each argument. */
+/* A position: the index of a row, and its first element in each argument. */
 typedef struct mr_rows_pos {
     int64_t index[MR_MAX_RANK], at[MR_LOOP_ARGS];
 } mr_rows_pos;
@@ -35,9 +35,8 @@ static inline void mr_rows_next(const mr_rows *rows, mr_rows_pos *pos)
     }
 }
 
-/* Ask for the lines of n dense elements from `at` on before they are needed. Processors foresee
- * lines that follow each other, not heads that lie apart. Nothing is touched, so that any `at` will
- * do, also past the end. */
+/* Prefetch the cache lines of n dense elements from `at` on. Processors prefetch consecutive lines
+ * themselves, but not heads with a stride. `at` can be past the end: a prefetch never fails. */
 enum { MR_ROWS_AHEAD = 16 };
 static inline void mr_fetch(const mr_view *v, int64_t at, int64_t n, bool to_write)
 {
@@ -50,11 +49,12 @@ static inline void mr_fetch(const mr_view *v, int64_t at, int64_t n, bool to_wri
     }
 }
 
-/* Give `out` (dtype, rank and dims set) dense strides in the order of `like`'s strides; the last
- * dimension stays innermost. For `infer` of ops whose output keeps the order of x. */
+/* Set the strides of `out` (whose dtype, rank and dims are set): dense, in the order of the strides
+ * of `like`; the last dimension stays innermost. For `infer` of ops whose output has the order of
+ * x. */
 void mr_desc_dense_like(const mr_desc *like, mr_desc *out);
 
-/* Element of an f64 view, for naive rows; indices beyond the rank are ignored. */
+/* An element of an f64 view, for naive kernels; indices beyond the rank are ignored. */
 static inline double *mr_el(const mr_view *v, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e)
 {
     const int64_t i[5] = {a, b, c, d, e};
@@ -64,7 +64,7 @@ static inline double *mr_el(const mr_view *v, int64_t a, int64_t b, int64_t c, i
     return (double *)v->data + at;
 }
 
-/* An optional argument that was given. */
+/* Whether an optional argument is given. */
 static inline bool mr_given(const mr_view *v)
 {
     return v->desc.rank >= 0;

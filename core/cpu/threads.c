@@ -22,9 +22,10 @@
 
 enum { SPINS = 1000, PATIENCE_NS = 2000000 };
 
-/* The gate: how many members are in the loop, whether it is open, and which loop it is. */
+/* The gate has the number of members in the loop, whether the loop is open, and the number of the
+ * loop. */
 enum { INSIDE = 0xfff, OPEN = 0x1000, LOOP = 0x2000 };
-_Static_assert(MR_MOST_THREADS - 1 <= INSIDE, "members apart from the caller");
+_Static_assert(MR_MOST_THREADS - 1 <= INSIDE, "the gate counts members other than the caller");
 
 /* Chunks next .. end. */
 typedef struct share {
@@ -35,16 +36,16 @@ typedef struct share {
 static struct {
     _Alignas(MR_CACHE_LINE) atomic_uint gate;
     atomic_int asleep;
-    _Alignas(MR_CACHE_LINE) atomic_flag taken; /* by the thread whose loop it is */
-    int size;                                  /* members there are, the first is the caller */
-    atomic_int team; /* those that may join; one outside looks at it, too */
+    _Alignas(MR_CACHE_LINE) atomic_flag taken; /* set by the thread that runs a loop */
+    int size;                                  /* existing members; the first is the caller */
+    atomic_int team; /* members that can join; members outside read it, too */
     int64_t n, grain;
     mr_cpu_body *body;
     void *user;
     share shares[MR_MOST_THREADS];
 } pool = {.taken = ATOMIC_FLAG_INIT, .size = 1};
 
-/* The own share, then what is left of the others'. */
+/* Run the chunks of the own share, then the remaining chunks of other shares. */
 static void work(int me)
 {
     const int team = pool.team;
@@ -80,7 +81,7 @@ static void relax(int round)
         sched_yield();
 }
 
-/* What the gate says once it stands before another loop than `seen`. */
+/* Wait until the gate has another loop than `seen`; returns its value. */
 static unsigned next_loop(unsigned seen)
 {
     unsigned gate;
@@ -104,7 +105,7 @@ static void *stand_by(void *number)
     int me = (int)(intptr_t)number;
     for (unsigned gate = 0;;) {
         gate = next_loop(gate);
-        // one that is put aside inside keeps the caller waiting, so who has no share stays out
+        // a member without a share stays out: if it is preempted inside, the caller waits for it
         if (me >= atomic_load_explicit(&pool.team, memory_order_relaxed))
             continue;
         while (gate & OPEN && !atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1))
@@ -118,7 +119,7 @@ static void *stand_by(void *number)
     return NULL;
 }
 
-/* Members for a team, fewer where the system gives no more threads. Signals go to others. */
+/* Start members for a team, fewer if the system has no more threads. They block all signals. */
 static void grow(int team)
 {
     sigset_t all, before;
@@ -135,7 +136,7 @@ static void grow(int team)
     pthread_attr_destroy(&attr);
 }
 
-/* The team's loop, with the calling thread in it. */
+/* Run a loop by the team, including the calling thread. */
 static void together(int64_t chunks)
 {
     const int team = pool.team;
@@ -155,7 +156,7 @@ static void together(int64_t chunks)
 void mr_cpu_for(int64_t n, int64_t grain, int threads, mr_cpu_body *body, void *user)
 {
     int64_t chunks = (n + grain - 1) / grain;
-    // a loop within a loop, or concurrent with one, runs on its own thread alone
+    // a nested or concurrent loop runs on its calling thread alone
     if (chunks > 1 && threads > 1 && !atomic_flag_test_and_set(&pool.taken)) {
         pool.n = n, pool.grain = grain, pool.body = body, pool.user = user;
         pool.team = (int)MR_MIN((int64_t)threads, chunks);

@@ -1,11 +1,11 @@
-/* tile: the inner loop of products in f32, for files of isa/. A tile is TILE_ROWS x TILE_COLUMNS of
- * a product, whose sums stay in registers. Licence: Apache-2.0 */
+/* tile: the inner loop of f32 products, for files of isa/. A tile is TILE_ROWS x TILE_COLUMNS
+ * elements of a product, whose sums stay in registers. Licence: Apache-2.0 */
 #ifndef MR_TILE_H
 #define MR_TILE_H
 
 #include "cpu/vec.h"
 
-// as many rows as leave registers for two vectors of B and one of A
+// the number of rows leaves registers for two vectors of B and one of A
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 12 };
 #elif defined(__AVX2__)
@@ -13,23 +13,22 @@ enum { TILE_ROWS = 6 };
 #else
 enum { TILE_ROWS = 4 };
 #endif
-// elements of the sum per turn of the loop: with three the sums would leave the registers
+// unrolled steps of the sum: with three, the sums would be spilled from registers
 enum { TILE_COLUMNS = 2 * VF_LANES, TILE_UNROLL = 2 };
 
-/* Elements of a panel of B to fetch per turn, where `rows` rows in tiles after each other fetch it
+/* Elements of a panel of B to prefetch per turn, if the tiles of `rows` rows prefetch it
  * together. */
 #define TILE_FETCH(rows) (TILE_UNROLL * TILE_COLUMNS * TILE_ROWS / (rows) + 1)
 
-/* What a tile multiplies: rows of A, and a panel [depth][TILE_COLUMNS] of B. `next` is where a
- * share of the panel after it is fetched from meanwhile, since B may come from memory rather than a
- * cache. */
+/* The operands of a tile: rows of A, and a panel [depth][TILE_COLUMNS] of B. `next` is the share of
+ * the next panel to prefetch, since B can come from memory rather than the cache. */
 typedef struct tile_operands {
     const float *a, *b, *next;
     int64_t depth;
 } tile_operands;
 
-/* sum = A B. Element (i, p) of A lies at i * row + p * step; step and fetch are constants of a
- * caller. */
+/* sum = A B. Element (i, p) of A is at i * row + p * step; step and fetch are compile-time
+ * constants. */
 VF_INLINE void tile_sums(vf (*sum)[2], const tile_operands *o, int64_t row, int64_t step,
                          int64_t fetch)
 {

@@ -4,12 +4,12 @@
 
 #include "cpu/vec.h"
 
-/* r[i] lane j becomes r[j] lane i. */
+/* Lane j of r[i] becomes lane i of r[j]. */
 VF_INLINE void vf_transpose(vf r[VF_LANES])
 {
 #if defined(__AVX512F__)
     vf t[16];
-    // within 128-bit parts: pairs, then fours
+    // inside 128-bit parts: pairs, then quads
     for (int i = 0; i < 16; i += 2)
         t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
     for (int i = 0; i < 16; i += 4) {

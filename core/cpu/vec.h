@@ -1,4 +1,4 @@
-/* vec: f32 vectors of the instruction set a kernel file is compiled for, and bf16 in memory.
+/* vec: f32 vectors of the instruction set for which a kernel file is compiled, and bf16 in memory.
  *
  *   vf            VF_LANES floats: 16 (avx512), 8 (avx2), 4 (base); + - * / work on it
  *   vf_load(n)    from f32; `n` lanes only, the others 0       vf_bload(n)   from bf16
@@ -11,7 +11,7 @@
  *   vf_sum        always in the same order: halves onto each other
  *   vf_pair       two vectors rounded to bf16, side by side in memory; vf_first, vf_second: back
  *
- * Lane counts are below VF_LANES + 1. Licence: Apache-2.0 */
+ * Lane counts are at most VF_LANES. Licence: Apache-2.0 */
 #ifndef MR_VEC_H
 #define MR_VEC_H
 
@@ -19,7 +19,7 @@
 
 #include <math.h>
 #include <string.h>
-// all intrinsics take longer to read than a kernel takes to compile
+// the header of all intrinsics would take longer to parse than a kernel takes to compile
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__SSE2__)
@@ -76,8 +76,8 @@ VF_INLINE vf vf_from_bits(__m256i x)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
-// the bits of bf16 in the upper half of each lane; a NaN is not rounded but made quiet, so that it
-// stays one
+// the bits of bf16, in the upper half of each lane; a NaN is not rounded but made quiet, so that it
+// stays NaN
 VF_INLINE __m512i vf_rounded(vf x)
 {
     __m512i u = _mm512_castps_si512(x),
@@ -238,7 +238,7 @@ VF_INLINE void vf_bstoren(uint16_t *p, vf x, int64_t n)
 }
 VF_INLINE vf vf_scale2(vf p, vf n)
 {
-    // two factors, so that neither end of the range overflows the exponent field
+    // two factors, so that no n overflows the exponent field
     __m256i k = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(k, 1), b = _mm256_sub_epi32(k, a),
             bias = _mm256_set1_epi32(127);
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(a, bias), 23)));
@@ -422,12 +422,12 @@ VF_INLINE void vf_put(void *p, int64_t i, float x, mr_dtype t)
     else
         ((float *)p)[i] = x;
 }
-/* Elements that lie apart are met rarely: out of line, so that kernels stay small. */
+/* Strided elements are rare: out of line, so that kernels stay small. */
 static __attribute__((noinline, unused)) vf vf_ld_apart(const void *p, int64_t i, int64_t step,
                                                         int64_t n, mr_dtype t)
 {
 #if defined(__AVX512F__)
-    enum { FAR = 1 << 26 }; // elements that 32 bits count
+    enum { FAR = 1 << 26 }; // offsets up to this fit into 32 bits
     if (t == MR_F32 && step > -FAR && step < FAR) {
         __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), vf_mask(n),
@@ -448,7 +448,7 @@ static __attribute__((noinline, unused)) void vf_st_apart(void *p, int64_t i, in
     for (int64_t k = 0; k < n; k++)
         vf_put(p, i + k * step, y[k], t);
 }
-/* n <= VF_LANES elements that lie `step` apart (1: a plain load, 0: one element in all lanes). */
+/* n <= VF_LANES elements with the stride `step` (1: a plain load; 0: one element in all lanes). */
 VF_INLINE vf vf_ldx(const void *p, int64_t i, int64_t step, int64_t n, mr_dtype t)
 {
     if (step == 1)

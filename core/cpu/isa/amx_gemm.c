@@ -1,12 +1,12 @@
 /* amx_gemm: products of bf16 on AMX tiles, C = A B (+ C) (+ bias).
  *
- * B is packed once (team) into panels of 32 columns of tiles, blocks of KB along the sum; then
- * blocks of rows go to the team: each packs its rows of A, and multiplies 32 x 32 of C at a time,
- * two by two tiles, over one block of the sum. f32 results grow in C itself, bf16 ones in a block
- * of f32 of the worker when the sum has several blocks. Sums run over k in blocks of KB, always in
- * the same order: the bits do not depend on the team. Against oneDNN 2.6 in the same minute, one
- * core, [2560, 4608] by [4608, 1152]: 1.06 against 0.77 TFLOP/s; transposed A, accumulating: 0.91
- * against 0.68. Licence: Apache-2.0 */
+ * First the team packs B into panels of tiles, 32 columns wide, in blocks of KB along the sum. Then
+ * each thread takes blocks of rows of C. It packs its rows of A and computes 32 x 32 elements of C
+ * at a time, two by two tiles, over one block of the sum. Partial sums are stored in C if it is
+ * f32, else, if there are several blocks, in an f32 block of the worker. Sums run over k in blocks
+ * of KB, always in the same order, so the bits do not depend on the number of threads. Compared
+ * with oneDNN 2.6 in the same minute, on one core: [2560, 4608] by [4608, 1152] 1.06 and 0.77
+ * TFLOP/s; with a transposed A, accumulating, 0.91 and 0.68. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/product.h"
 
@@ -22,7 +22,7 @@ __attribute__((unused)) static int64_t up(int64_t x, int64_t to)
 }
 
 #if defined(MR_ISA_base)
-/* Rows per task; fewer when there would be too few tasks for the team. */
+/* Rows per task; fewer if the team would have too few tasks. */
 static int64_t rows_per_task(int64_t m, int threads)
 {
     return MR_MAX(32, MR_MIN((int64_t)MB, up((m + 2 * threads - 1) / (2 * threads), 32)));
@@ -30,14 +30,14 @@ static int64_t rows_per_task(int64_t m, int threads)
 
 static size_t own_bytes(int64_t rows, int64_t n, int64_t k)
 {
-    // packed rows of A; f32 of one chunk of columns; one block of C
+    // packed rows of A; one chunk of columns in f32; one block of C
     return (size_t)(rows * up(k, 32) * 2 + rows * up(MR_MIN(n, (int64_t)NC), 32) * 4 + 32 * 32 * 4);
 }
 
 bool mr_gemm_amx_fits(const mr_product_spec *s)
 {
 #ifdef MR_HAVE_ONEDNN
-    // for small products packing costs more than it gains: oneDNN reads them unpacked
+    // for small products, packing costs more than it saves; oneDNN reads them unpacked
     const double least = 1e9;
 #else
     const double least = 2e7;
@@ -64,7 +64,8 @@ typedef struct job {
     int64_t np; /* columns of B, padded */
 } job;
 
-/* 16 x 16 words, row l from at + l * step: turned. `rows` and `pairs` of them exist. */
+/* Transpose 16 x 16 words (pairs of elements); row l starts at at + l * step. Only `rows` rows and
+ * `elements` elements exist. */
 VF_INLINE void turn_tile(const uint16_t *at, int64_t step, int64_t rows, int64_t elements,
                          uint16_t *dst)
 {
@@ -78,7 +79,8 @@ VF_INLINE void turn_tile(const uint16_t *at, int64_t step, int64_t rows, int64_t
         vf_store((float *)(void *)dst + 16 * l, r[l]);
 }
 
-/* Words of pairs of rows (2r, 2r + 1) and 16 columns; `rows` and `cols` of them exist. */
+/* Interleave rows 2r and 2r + 1 to words of pairs, for 16 columns; only `rows` rows and the columns
+ * of `mask` exist. */
 VF_INLINE __m512i pair_row(const uint16_t *at, int64_t step, int64_t r, int64_t rows,
                            __mmask16 mask)
 {
@@ -94,7 +96,7 @@ static __mmask16 columns_mask(int64_t cols)
     return cols >= 16 ? 0xffff : (__mmask16)((1u << MR_MAX(cols, 0)) - 1);
 }
 
-/* Panels of 32 columns: block of the sum by block, step by step, two tiles of 16 columns. */
+/* Pack panels of 32 columns. Order: blocks of the sum, steps, two tiles of 16 columns. */
 static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
@@ -102,7 +104,7 @@ static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t k0 = 0; k0 < g->k; k0 += KB) {
         int64_t kb = up(MR_MIN(g->k - k0, (int64_t)KB), 32), steps = kb / 32, panels = end - begin;
-        // the inner loop follows memory: along the sum where that is dense, else across the panels
+        // the inner loop follows memory: along the sum if that is dense, else across the panels
         for (int64_t i = 0; i < steps * panels; i++) {
             int64_t step = g->b_row == 1 ? i % steps : i / panels,
                     panel = begin + (g->b_row == 1 ? i / steps : i % panels);
@@ -122,7 +124,7 @@ static void pack_b_part(void *user, int64_t begin, int64_t end, int worker)
     }
 }
 
-/* One tile of A: rows m .., 32 of the sum from k. */
+/* Pack one tile of A: rows from m on, 32 elements of the sum from k on. */
 VF_INLINE void pack_a_tile(const mr_gemm *g, int64_t m, int64_t k, uint16_t *dst)
 {
     const uint16_t *at = (const uint16_t *)g->a + m * g->a_row + k * g->a_col;
@@ -135,7 +137,7 @@ VF_INLINE void pack_a_tile(const mr_gemm *g, int64_t m, int64_t k, uint16_t *dst
                                              : _mm512_setzero_si512());
         return;
     }
-    // words of pairs along the sum, then turned: rows of pairs
+    // interleave pairs along the sum, then transpose them to rows of pairs
     __mmask16 mask = columns_mask(g->m - m);
     vf r[16];
     for (int64_t l = 0; l < 16; l++)
@@ -145,8 +147,8 @@ VF_INLINE void pack_a_tile(const mr_gemm *g, int64_t m, int64_t k, uint16_t *dst
         vf_store((float *)(void *)dst + 16 * l, r[l]);
 }
 
-/* Rows row .. row + rows of A: block of the sum by block, 32 rows by 32 rows, step by step, two
- * tiles of 16 rows. */
+/* Pack rows row .. row + rows of A. Order: blocks of the sum, groups of 32 rows, steps, two tiles
+ * of 16 rows. */
 static void pack_a(const mr_gemm *g, int64_t row, int64_t rows, uint16_t *to)
 {
     for (int64_t k0 = 0; k0 < g->k; k0 += KB) {
@@ -161,7 +163,7 @@ static void pack_a(const mr_gemm *g, int64_t row, int64_t rows, uint16_t *to)
     }
 }
 
-/* c[32, 32] (+)= a b over `steps` of 32; packed operands. */
+/* c[32, 32] (+)= a b over `steps` of 32; both operands are packed. */
 AMX_FN void block(int64_t steps, const uint16_t *a, const uint16_t *b, float *c, int64_t ldc,
                   bool add)
 {
@@ -193,7 +195,7 @@ AMX_FN void block(int64_t steps, const uint16_t *a, const uint16_t *b, float *c,
     AMX_STORE(3, low + 16, ldc * 4);
 }
 
-/* C[row + r, col + i] = src[r, i] (+ C) (+ bias), rows x cols of it. */
+/* C[row + r, col + i] = src[r, i] (+ C) (+ bias), for rows x cols elements. */
 static void finish(const mr_gemm *g, int64_t row, int64_t col, int64_t rows, int64_t cols,
                    const float *src, int64_t ld, bool add, bool bias)
 {
@@ -218,8 +220,7 @@ static void rows_part(void *user, int64_t begin, int64_t end, int worker)
     uint16_t *a = (uint16_t *)(void *)own;
     float *wide = (float *)(void *)(own + j->size.rows * up(g->k, 32) * 2),
           *one = wide + j->size.rows * ld;
-    // results of several blocks of the sum grow in `wide`: C itself would be read and written for
-    // each
+    // several blocks of the sum accumulate in `wide`, so that C is not read and written for each
     bool apart = g->k > KB;
     amx_begin();
     pack_a(g, begin, rows, a);

@@ -1,28 +1,28 @@
-/* depthwise: convolutions in which every channel has one filter of its own, and both gradients.
+/* depthwise: convolutions in which each channel has its own filter, and both gradients.
  *
  *   out[p, c] = bias[c] + sum over taps k of w[c, k] in[p stride - before + k, c]
  *   dw[c, k] += sum over p of dy[p, c] in[p stride - before + k, c]
  *
- * A member of the team takes a block of channels of a sample (of all samples for dw) at a time and
- * walks along time. Its own memory holds as many frames as the kernel has and one of the output, in
- * f32, one plane for each vector of channels: so a tensor is read and written in runs of a block's
- * channels, each element once, and no tap tests whether it lies inside a row, since zeros stand
- * beside. Frames and rows that lie outside are left out. Where strides along the width are 1 and
- * the kernel is 3 or 5 wide, an element serves all taps of a row. Moves 2 elements per element of
- * out, 3 with weights' gradients. Sums are f32 in an order of their own that does not depend on the
- * team.
+ * A worker takes a block of channels of a sample (of all samples for dw) at a time and goes along
+ * time. Its buffers have as many input frames as the kernel, and one output frame, in f32, with one
+ * plane per vector of channels. So tensors are read and written in runs of a block's channels, each
+ * element once. Rows in the buffers are padded with zeros, so taps need no bounds check; frames and
+ * rows outside of the input are skipped. If the stride along the width is 1 and the kernel is 3 or
+ * 5 wide, a loaded element is used for all taps of a row. Reads and writes 2 elements per element
+ * of out, 3 for the gradient of the weights. Sums are f32, in an order that does not depend on the
+ * number of threads.
  *
- * [4, 16, 32, 1536] by 5 x 5 x 5 on two cores of a Zen 5: 2.2 ms in f32, 1.6 ms
- * in bf16, 0.68 and 0.47 of the product peak. Licence: Apache-2.0 */
+ * [4, 16, 32, 1536] by 5 x 5 x 5 on two cores of a Zen 5: 2.2 ms in f32, 1.6 ms in bf16, 0.68 and
+ * 0.47 of the product peak. Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/depthwise.h"
 #include "cpu/vec.h"
 
 enum {
-    // outputs that a tap is taken for: their sums, a row of taps and an element are in registers
+    // outputs computed at a time: their sums, a row of taps and an element fit the registers
     PLACES = VF_LANES == 16 ? 16 : 8,
-    SOME = 4,  // the same at the end of a line
-    WIDEST = 5 // taps along the width that are held in registers
+    SOME = 4,  // outputs at a time at the end of a line
+    WIDEST = 5 // most taps along the width in registers
 };
 
 typedef struct job {
@@ -32,7 +32,7 @@ typedef struct job {
     float *own;     /* per worker */
 } job;
 
-/* Vectors of a block. */
+/* The number of vectors of a block. */
 static int64_t vectors_of(const mr_depthwise_plan *p)
 {
     return p->block / VF_LANES;
@@ -48,7 +48,7 @@ static int64_t taps_of(const mr_depthwise_plan *p)
     return p->kernel[0] * p->kernel[1] * p->kernel[2];
 }
 
-/* Lanes of vector v of the block that begins at channel c. */
+/* The number of existing channels in vector v of the block at channel c. */
 static int64_t lanes(const mr_depthwise_plan *p, int64_t c, int64_t v)
 {
     return MR_MAX(MR_MIN(p->channels - c - v * VF_LANES, (int64_t)VF_LANES), 0);
@@ -59,21 +59,22 @@ VF_INLINE vf load(const void *from, int64_t at, int64_t step, int64_t n, mr_dtyp
     return n > 0 ? vf_ldx(from, at, step, n, t) : vf_zero();
 }
 
-/* ---- what is read ---- */
+/* ---- inputs ---- */
 
 static int64_t plane_of(const mr_depthwise_plan *p)
 {
     return p->height * p->width * VF_LANES;
 }
 
-/* A vector more than a frame of the output has: planes a power of two apart would fight for the
- * same places of a cache. */
+/* One vector more than an output frame: planes with a power of two as stride would share cache
+ * sets. */
 static int64_t out_plane_of(const mr_depthwise_plan *p)
 {
     return (p->out[1] * p->out[2] + 1) * VF_LANES;
 }
 
-/* A block's channels of one place, `from` elements from the beginning, to a place of each plane. */
+/* Copy the channels of a block at one position, `from` elements from the start, to one position of
+ * each plane. */
 VF_INLINE void fill_place(const job *j, int64_t from, int64_t c, float *to, mr_dtype t)
 {
     enum { WHOLE = MR_DEPTHWISE_BLOCK / VF_LANES };
@@ -94,14 +95,15 @@ VF_INLINE void fill_place(const job *j, int64_t from, int64_t c, float *to, mr_d
                                         MR_MIN(n - v * VF_LANES, (int64_t)VF_LANES), t));
 }
 
-/* The same of zeros. */
+/* Zero one position of each plane. */
 VF_INLINE void clear_place(const mr_depthwise_plan *p, float *to)
 {
     for (int64_t v = 0; v < vectors_of(p); v++)
         vf_store(to + v * plane_of(p), vf_zero());
 }
 
-/* A block's channels of a frame inside, with zeros around; rows outside are not read. */
+/* Copy the channels of a block of one input frame, with padding; rows that no tap reads are
+ * skipped. */
 VF_INLINE void fill_frame(const job *j, int64_t b, int64_t frame, int64_t c, float *to, mr_dtype t)
 {
     const mr_depthwise_plan *p = &j->p;
@@ -120,7 +122,7 @@ VF_INLINE void fill_frame(const job *j, int64_t b, int64_t frame, int64_t c, flo
     }
 }
 
-/* Taps first .. last of an axis that read what is inside for the output at `at`. */
+/* The taps first .. last of an axis that read existing input for the output at `at`. */
 typedef struct span {
     int64_t first, last;
 } span;
@@ -131,10 +133,10 @@ static span inside(const mr_depthwise_plan *p, int axis, int64_t at)
     return (span){MR_MAX(-from, (int64_t)0), MR_MIN(p->kernel[axis], p->in[axis] - from)};
 }
 
-/* A ring of the input's frames that one frame of the output needs. For the output's next frame the
- * worker reads the new input frames into the places of those that it needs no more. */
+/* A ring buffer of the input frames that one output frame needs. For the next output frame, new
+ * input frames overwrite those that are no longer needed. */
 typedef struct window {
-    int64_t next; /* the first frame that has not been read */
+    int64_t next; /* the first frame that is not read yet */
     float *frame; /* [kernel[0]][vectors][height][width][VF_LANES], frame f at f modulo kernel[0] */
 } window;
 
@@ -155,7 +157,7 @@ VF_INLINE void move_window(const job *j, window *w, int64_t b, int64_t c, int64_
 
 /* ---- outputs ---- */
 
-/* What a row of `wide` taps adds to n outputs that lie next to each other; both are constants. */
+/* Add a row of `wide` taps to the sums of n adjacent outputs; both are compile-time constants. */
 VF_INLINE void add_row(vf *sum, const float *line, const float *weights, int n, int wide)
 {
     vf weight[WIDEST];
@@ -172,7 +174,7 @@ VF_INLINE void add_row(vf *sum, const float *line, const float *weights, int n, 
     }
 }
 
-/* The same for any number of taps, and outputs whose elements lie `step` floats apart. */
+/* The same for any number of taps, and outputs whose inputs are `step` floats apart. */
 VF_INLINE void add_taps(vf *sum, const float *line, const float *weights, int n, int64_t taps,
                         int64_t step)
 {
@@ -181,12 +183,12 @@ VF_INLINE void add_taps(vf *sum, const float *line, const float *weights, int n,
             sum[i] = vf_fma(vf_load(weights), vf_load(line + i * step), sum[i]);
 }
 
-/* A line of the output: which one, and the taps that read what is inside. */
+/* A line of the output, and the taps that read existing input. */
 typedef struct line {
     const window *win;
     int64_t b, t, h, block;
     span kt, kh;
-    float *to; /* a frame of the output: [vectors] planes */
+    float *to; /* an output frame: [vectors] planes */
 } line;
 
 static line line_of(const mr_depthwise_plan *p, const window *win, int64_t b, int64_t t, int64_t h,
@@ -195,15 +197,15 @@ static line line_of(const mr_depthwise_plan *p, const window *win, int64_t b, in
     return (line){win, b, t, h, block, inside(p, 0, t), inside(p, 1, h), to};
 }
 
-/* What the tap (kt, 0, 0) of a line reads of a vector of channels. */
+/* The input that the tap (kt, 0, 0) of a line reads, for one vector of channels. */
 static const float *read_by(const mr_depthwise_plan *p, const line *l, int64_t kt, int64_t v)
 {
     const float *frame = frame_at(p, l->win, l->t * p->stride[0] - p->before[0] + kt);
     return frame + v * plane_of(p) + l->h * p->stride[1] * p->width * VF_LANES;
 }
 
-/* `n` outputs from w on, of a vector of channels. n and `wide` are constants; wide 0: any kernel
- * and stride. */
+/* Compute `n` outputs from w on, for one vector of channels. n and `wide` are compile-time
+ * constants; wide 0: any kernel and stride. */
 VF_INLINE void places(const job *j, const line *l, int64_t v, int64_t w, int n, int wide,
                       mr_dtype type)
 {
@@ -243,7 +245,7 @@ VF_INLINE void whole_line(const job *j, const line *l, int64_t v, int wide, mr_d
         places(j, l, v, w, 1, wide, type);
 }
 
-/* A function for each width of the kernel: among those of another the sums would not stay in
+/* One function per width of the kernel: in a common function the sums would be spilled from
  * registers. */
 #define LINE(name, wide)                                                                           \
     static __attribute__((noinline)) void name(const job *j, const line *l, int64_t v)             \
@@ -268,7 +270,7 @@ static void one_line(const job *j, const line *l, int64_t v)
         line_of_any(j, l, v);
 }
 
-/* A block's channels of a frame of the output, from planes. */
+/* Write the channels of a block of one output frame, from the planes. */
 VF_INLINE void empty_frame(const job *j, int64_t b, int64_t t, int64_t c, const float *from,
                            mr_dtype type)
 {
@@ -310,11 +312,11 @@ VF_INLINE void block_outputs(const job *j, int64_t item, float *own, mr_dtype ty
 
 /* ---- gradient of the weights ---- */
 
-/* Adds what a line of dy brings to the sums of a tap, in a vector of channels. */
+/* Add the products of a line of dy to the sums of one tap, for one vector of channels. */
 VF_INLINE void add_line(const mr_depthwise_plan *p, const float *dy, const float *line, float *sums)
 {
     int64_t step = p->stride[2] * VF_LANES, n = p->out[2], w = 0;
-    // four sums, so that none waits for the one before
+    // four independent sums, so that additions overlap
     vf sum[4] = {vf_load(sums), vf_zero(), vf_zero(), vf_zero()};
     for (; w + 4 <= n; w += 4)
         for (int i = 0; i < 4; i++)
@@ -325,7 +327,7 @@ VF_INLINE void add_line(const mr_depthwise_plan *p, const float *dy, const float
     vf_store(sums, sum[0] + sum[1] + (sum[2] + sum[3]));
 }
 
-/* Adds what a line of dy brings to a vector of channels. */
+/* Add the products of a line of dy to the sums of all taps, for one vector of channels. */
 static void add_taps_of_line(const mr_depthwise_plan *p, const line *l, const float *dy, int64_t v,
                              float *sums)
 {
@@ -366,7 +368,7 @@ VF_INLINE void block_weights(const job *j, int64_t block, float *own, mr_dtype t
             to[(c + i) * taps + k] += sums[(i / VF_LANES * taps + k) * VF_LANES + i % VF_LANES];
 }
 
-/* ---- one run ---- */
+/* ---- run ---- */
 
 static void turn_weights(void *user, int64_t begin, int64_t end, int worker)
 {

@@ -1,6 +1,6 @@
-/* gemm: the own product, C = A B (+ C) (+ bias), of f32 and bf16 with any strides.
+/* gemm: the product C = A B (+ C) (+ bias) of f32 and bf16 with any strides.
  *
- * Three levels, from the outside in:
+ * It has three levels, from the outermost:
  *   pass    PASS_COLUMNS columns of C. The team packs the columns of B that it needs, as f32, into
  *           panels of TILE_COLUMNS columns: [panel][k][TILE_COLUMNS].
  *   block   at most BLOCK_ROWS rows of C within a pass, by one member of the team. It walks the sum
@@ -9,8 +9,9 @@
  *           streams on as many pages, which costs more than packing does.
  *   tile    TILE_ROWS x TILE_COLUMNS of C, whose sums over one step stay in registers.
  *
- * Between the steps a block of C lies in C itself when that is f32, else in scratch memory of the
- * worker. Each element is summed in the order of k whatever the team, so bits do not depend on it.
+ * Between the steps, a block of C is stored in C if that is f32, else in scratch memory of the
+ * worker. Each element is summed in the order of k, so the bits do not depend on the number of
+ * threads.
  * Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/product.h"
@@ -21,14 +22,14 @@ enum {
     BLOCK_ROWS = 72,
     PASS_COLUMNS = 1152,
     STEP = 384,
-    // of the widest instruction set: the workspace is planned before one is chosen
+    // of the widest instruction set, since the workspace is planned before one is chosen
     WIDEST_TILE_ROWS = 12,
     WIDEST_TILE_COLUMNS = 32,
     WIDEST_LANES = 16,
-    // elements of the next panel of B that are fetched per turn: the tiles of a block, which all
-    // use the same panel, fetch a share each and together the whole of it
+    // elements of the next panel of B to prefetch per turn: all tiles of a block use the same
+    // panel, and each of them prefetches a share of the next one
     FETCH = TILE_FETCH(BLOCK_ROWS),
-    // floats of a block's packed A: each of its panels may be followed by a vector of rubbish
+    // floats of a block's packed A; a vector of garbage can follow each of its panels
     PACKED_A = (BLOCK_ROWS + TILE_ROWS) * STEP + (BLOCK_ROWS / TILE_ROWS + 1) * VF_LANES
 };
 
@@ -42,13 +43,13 @@ typedef struct job {
     float *b;            /* packed: [panels][k][TILE_COLUMNS] */
     float *own;          /* per worker: packed A, then a block of C unless C is f32 */
     int64_t own_size;    /* floats per worker */
-    int64_t block_rows;  /* at most BLOCK_ROWS, and even shares for the team */
+    int64_t block_rows;  /* at most BLOCK_ROWS; equal shares for the team */
     int64_t first, last; /* columns of this pass */
 } job;
 
 /* ---- packing ---- */
 
-/* A vector from element `at` of x on, of which `n` elements exist (also none, or fewer). */
+/* Load a vector from element `at` of x on, of which `n` elements exist (n can be 0 or negative). */
 VF_INLINE vf load_existing(const void *x, int64_t at, int64_t n, mr_dtype t)
 {
     if (n >= VF_LANES)
@@ -56,18 +57,18 @@ VF_INLINE vf load_existing(const void *x, int64_t at, int64_t n, mr_dtype t)
     return n > 0 ? vf_ldn(x, at, n, t) : vf_zero();
 }
 
-/* A matrix that is packed: element (i, p) lies at `at` + i * row + p * col. i runs along the
- * panels' width and p along the sum; `valid` of the i exist, the others are packed as zeros. */
+/* A matrix to pack: element (i, p) is at `at` + i * row + p * col. i runs along the width of the
+ * panels and p along the sum. Only `valid` values of i exist; the others are packed as zeros. */
 typedef struct source {
     const void *x;
     int64_t at, row, col, valid;
 } source;
 
-/* Neighbours along i are neighbours in memory: vectors are copied in order. */
+/* Pack a matrix that is dense along i: copy vectors in order. */
 VF_INLINE void pack_rows(float *dst, int64_t width, int64_t panel, const source *s, int64_t count,
                          int64_t n, mr_dtype t)
 {
-    // far from the edge every vector exists, those of the last panel's surplus included
+    // far from the edge, all vectors exist, even those beyond the last panel
     bool inside = s->valid >= count + width + VF_LANES;
     for (int64_t p = 0; p < n; p++) {
         int64_t at = s->at + p * s->col;
@@ -79,8 +80,8 @@ VF_INLINE void pack_rows(float *dst, int64_t width, int64_t panel, const source 
     }
 }
 
-/* Any other order. Where neighbours along p are neighbours in memory, squares of VF_LANES x
- * VF_LANES are transposed in registers. */
+/* Pack any other matrix. If it is dense along p, squares of VF_LANES x VF_LANES are transposed in
+ * registers. */
 VF_INLINE void pack_columns(float *dst, int64_t width, int64_t panel, const source *s,
                             int64_t count, int64_t n, mr_dtype t)
 {
@@ -102,8 +103,8 @@ VF_INLINE void pack_columns(float *dst, int64_t width, int64_t panel, const sour
         }
 }
 
-/* `count` values of i and `n` of p, as panels [n][width] that lie `panel` floats apart. A vector of
- * rubbish may follow each panel. */
+/* Pack `count` values of i and `n` of p into panels [n][width] with the stride `panel` in floats. A
+ * vector of garbage can follow each panel. */
 VF_INLINE void pack(float *dst, int64_t width, int64_t panel, const source *s, int64_t count,
                     int64_t n, mr_dtype t)
 {
@@ -113,7 +114,7 @@ VF_INLINE void pack(float *dst, int64_t width, int64_t panel, const source *s, i
         pack_columns(dst, width, panel, s, count, n, t);
 }
 
-/* Panels begin .. end of this pass. */
+/* Pack panels begin .. end of B of this pass. */
 static void pack_b(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
@@ -132,8 +133,8 @@ static void pack_b(void *user, int64_t begin, int64_t end, int worker)
 
 /* ---- one tile ---- */
 
-/* c[TILE_ROWS][TILE_COLUMNS], rows `ld` apart, = the product, + c if `add`, else + bias if given.
- * Out of line: among the values of the loops around it the sums would not stay in registers. */
+/* c[TILE_ROWS][TILE_COLUMNS], with row stride `ld`, = the product, + c if `add`, else + bias if
+ * given. Out of line: inlined into its loops, the sums would be spilled from registers. */
 static __attribute__((noinline)) void multiply(const tile_operands *o, float *c, int64_t ld,
                                                bool add, const float *bias)
 {
@@ -148,8 +149,8 @@ static __attribute__((noinline)) void multiply(const tile_operands *o, float *c,
     }
 }
 
-/* The part of a tile that exists, rows x columns of it: c = sum, + c if `add`, else + the bias from
- * element `column` on. */
+/* Store the existing rows x columns of a tile: c = sum, + c if `add`, else + the bias from element
+ * `column` on. */
 VF_INLINE void store_part(const mr_gemm *g, const float *sum, float *c, int64_t ld, bool add,
                           int64_t rows, int64_t columns, int64_t column, mr_dtype in)
 {
@@ -163,7 +164,7 @@ VF_INLINE void store_part(const mr_gemm *g, const float *sum, float *c, int64_t 
     }
 }
 
-/* rows x columns of C from `column` on, at c: at most a tile. */
+/* Compute rows x columns of C from `column` on, at most a tile, to c. */
 VF_INLINE void tile(const mr_gemm *g, const tile_operands *o, float *c, int64_t ld, bool add,
                     int64_t rows, int64_t columns, int64_t column, mr_dtype in)
 {
@@ -172,7 +173,7 @@ VF_INLINE void tile(const mr_gemm *g, const tile_operands *o, float *c, int64_t 
         __builtin_prefetch(c + r * ld + columns - 1, 1);
     }
     const float *bias = add ? NULL : g->bias;
-    // multiply() stores whole tiles alone, and reads a bias of f32
+    // multiply() stores only whole tiles, and reads only an f32 bias
     bool direct = rows == TILE_ROWS && columns == TILE_COLUMNS && (in == MR_F32 || !bias);
     float sum[TILE_ROWS * TILE_COLUMNS], *to = direct ? c : sum;
     int64_t to_ld = direct ? ld : TILE_COLUMNS;
@@ -183,8 +184,8 @@ VF_INLINE void tile(const mr_gemm *g, const tile_operands *o, float *c, int64_t 
 
 /* ---- a block of rows ---- */
 
-/* Rows row .. row + rows over the step of the sum that begins at p; C is at c. `in` is a constant
- * of each variant. */
+/* Multiply rows row .. row + rows over the step of the sum that begins at p, to c. `in` is a
+ * compile-time constant. */
 VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int64_t row,
                           int64_t rows, int64_t p, mr_dtype in)
 {
@@ -205,18 +206,18 @@ VF_INLINE void block_step(const job *j, float *packed, float *c, int64_t ld, int
         }
 }
 
-/* Rows begin .. end of C in this pass. */
+/* Compute rows begin .. end of C in this pass. */
 static void block(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;
     const mr_gemm *g = j->g;
     float *packed = j->own + worker * j->own_size;
-    // where C grows: an output of bf16 would be rounded at every step
+    // bf16 sums accumulate in scratch memory: in C they would be rounded at every step
     bool in_place = g->out == MR_F32;
     float *c = in_place ? (float *)g->c + begin * g->c_row + j->first : packed + PACKED_A;
     int64_t ld = in_place ? g->c_row : PASS_COLUMNS, rows = end - begin, p = 0;
-    // once also where k is 0: C = bias, or 0. A step takes a few milliseconds: Ctrl-C is seen
-    // between two
+    // once even if k is 0: C = bias, or 0. A step takes a few milliseconds; Ctrl-C is checked after
+    // each
     do {
         if (g->in == MR_BF16)
             block_step(j, packed, c, ld, begin, rows, p, MR_BF16);
@@ -236,7 +237,7 @@ static void block(void *user, int64_t begin, int64_t end, int worker)
 
 void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
 {
-    // as many blocks of rows as the team takes evenly
+    // a number of row blocks that the team shares evenly
     int64_t blocks = round_up((g->m + BLOCK_ROWS - 1) / BLOCK_ROWS, MR_MAX(g->threads, 1));
     int64_t rows = (g->m + blocks - 1) / MR_MAX(blocks, 1);
     job j = {.g = g,
@@ -257,8 +258,8 @@ void MR_CAT3(mr_gemm, _, MR_ISA)(const mr_gemm *g)
 #ifdef MR_ISA_base
 size_t mr_gemm_workspace(const mr_product_spec *s, int threads)
 {
-    // packed B once; per worker what `own` holds, in the sizes of the widest instruction set but
-    // with the panels of the narrowest, which are the most
+    // packed B once, and `own` per worker: with the sizes of the widest instruction set, but the
+    // number of panels of the narrowest, which has the most
     int64_t team = MR_MAX(MR_MIN((int64_t)threads, (s->m + TILE_ROWS - 1) / TILE_ROWS), 1);
     int64_t b = round_up(MR_MIN(s->n, (int64_t)PASS_COLUMNS), WIDEST_TILE_COLUMNS) * s->k;
     int64_t own = (BLOCK_ROWS + WIDEST_TILE_ROWS) * STEP +

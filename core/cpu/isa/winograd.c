@@ -1,16 +1,17 @@
-/* winograd: convolutions whose last two axes have a kernel of 3 x 3, with 16 products in place of
- * 36 for each square of 2 x 2 outputs: F(2 x 2, 3 x 3) of Lavin and Gray, "Fast algorithms for
- * convolutional neural networks" (2015). The gradient of x is such a convolution too, of y with the
- * kernel turned round. Forward steps of 2 x 2 take 49 products in place of 81 for a square of 3 x 3
- * outputs: along an axis the even inputs meet the outer taps by F(3, 2), the odd ones the middle
- * tap. Three taps of time take 4 rounds of products in place of 6 for a pair of frames, by F(2, 3),
- * where that is less than the taps that read what is inside; else each tap is a round.
+/* winograd: convolutions with a 3 x 3 kernel in the last two axes. A square of 2 x 2 outputs needs
+ * 16 products instead of 36: F(2 x 2, 3 x 3) of Lavin and Gray, "Fast algorithms for convolutional
+ * neural networks" (2015). The gradient of x is such a convolution, too: of y, with reversed taps.
+ * With stride 2 x 2 (forward only), a square of 3 x 3 outputs needs 49 products instead of 81:
+ * along an axis, even inputs are multiplied by the outer taps by F(3, 2), odd inputs by the middle
+ * tap. Along time, a pair of frames needs 4 rounds of products instead of 6 for three taps, by F(2,
+ * 3), if that is less than the taps that read existing frames; else each tap is a round.
  *
- * Per run the weights become matrices for each round, [16 or 25][C][filters]. Then each member of
- * the team takes `tiles` squares at a time: their 4 x 4 or 7 x 7 inputs become as many rows of
- * channels, these are multiplied with the matrices, round after round, and the sums become outputs.
- * All of that stays in the member's cache; nothing of it depends on the team. Sums are f32; the
- * error is about twice that of the plain sum, with pairs of frames three times.
+ * Each run first transforms the weights into matrices per round, [16 or 25][C][filters]. Then each
+ * worker takes `tiles` squares at a time. It transforms their 4 x 4 or 7 x 7 inputs into as many
+ * rows of channels, multiplies these by the matrices, round after round, and transforms the sums
+ * into outputs. All of that stays in the worker's cache, and the bits do not depend on the number
+ * of threads. Sums are f32; the error is about twice that of the plain sum, with pairs of frames
+ * three times.
  * Licence: Apache-2.0 */
 #include "cpu/cpu.h"
 #include "cpu/tile.h"
@@ -23,11 +24,11 @@ typedef struct job {
     const mr_winograd_call *call;
     float *weights;  /* [rounds][matrices][panels][C][TILE_COLUMNS] */
     float *own;      /* per worker: inputs, then sums */
-    int64_t columns; /* filters, filled up to whole panels */
+    int64_t columns; /* filters, padded to whole panels */
 } job;
 
-/* Floats between the rows and between the matrices of a worker: a little more than they hold, since
- * rows a power of two apart would fight for the same places of a cache. */
+/* The strides of rows and of matrices in a worker's memory, in floats. They have gaps, since rows
+ * with a power of two as stride would share cache sets. */
 static int64_t row_of(int64_t n)
 {
     return n + MR_WINOGRAD_GAP;
@@ -39,7 +40,7 @@ static int64_t matrix_of(const mr_winograd_plan *p, int64_t n)
 
 /* ---- weights: G w G' ---- */
 
-/* Points of a side of a square, as many as its inputs; outputs of a side. */
+/* Per side of a square: the number of points, which is that of inputs; the number of outputs. */
 VF_INLINE int side_of(bool strided)
 {
     return strided ? MOST : 4;
@@ -53,7 +54,7 @@ static int64_t points_of(const mr_winograd_plan *p)
     return p->strided ? MOST * MOST : 16;
 }
 
-/* Matrices of weights along a side: the middle tap is that of all odd points. */
+/* The number of weight matrices along a side; all odd points use that of the middle tap. */
 VF_INLINE int along_of(bool strided)
 {
     return strided ? 5 : 4;
@@ -62,7 +63,7 @@ static int64_t matrices_of(const mr_winograd_plan *p)
 {
     return (int64_t)along_of(p->strided) * along_of(p->strided);
 }
-/* The matrix of a point. */
+/* The weight matrix of a point. */
 static int64_t matrix_at(const mr_winograd_plan *p, int64_t point)
 {
     int64_t side = side_of(p->strided), along = along_of(p->strided);
@@ -80,7 +81,7 @@ VF_INLINE void turn_taps(vf a, vf b, vf c, vf *out, int step, bool strided)
     out[step] = ends, out[2 * step] = (a - c) * half, out[4 * step] = b;
 }
 
-/* The taps of a picture at one of time, of a vector of filters from `filter` on. */
+/* Load the 3 x 3 taps of one tap of time, for a vector of filters from `filter` on. */
 VF_INLINE void load_taps(const job *j, vf *w, int64_t filter, int64_t c, int64_t tap, mr_dtype t)
 {
     const mr_winograd_plan *p = &j->p;
@@ -92,7 +93,7 @@ VF_INLINE void load_taps(const job *j, vf *w, int64_t filter, int64_t c, int64_t
     }
 }
 
-/* The taps of a picture in a round, as matrices from `to` on. */
+/* Transform the 3 x 3 taps of a round to matrices from `to` on. */
 VF_INLINE void turn_picture(const job *j, const vf *w, float *to, bool strided)
 {
     const int along = along_of(strided);
@@ -105,7 +106,7 @@ VF_INLINE void turn_picture(const job *j, const vf *w, float *to, bool strided)
         vf_store(to + k * j->p.channels * j->columns, u[k]);
 }
 
-/* One panel of filters. */
+/* Transform the weights of one panel of filters. */
 VF_INLINE void turn_panel(const job *j, int64_t panel, bool strided, mr_dtype t)
 {
     const mr_winograd_plan *p = &j->p;
@@ -146,7 +147,7 @@ VF_INLINE void turn4(vf a, vf b, vf c, vf d, vf *out, int step)
     out[0] = a - c, out[step] = b + c, out[2 * step] = c - b, out[3 * step] = b - d;
 }
 
-/* A line of inputs, `step` apart, in place of which its points come. */
+/* Transform a line of inputs with the stride `step` to its points, in place. */
 VF_INLINE void turn_line(vf *x, int step, bool strided)
 {
     if (!strided) {
@@ -158,7 +159,7 @@ VF_INLINE void turn_line(vf *x, int step, bool strided)
     x[4 * step] = one, x[5 * step] = three, x[6 * step] = five;
 }
 
-/* A square of outputs: its sample and frame, of a pair the first, and its first row and column. */
+/* A square of outputs: its sample, its frame (the first of a pair), its first row and column. */
 typedef struct square {
     int64_t batch, t, h, w;
 } square;
@@ -168,7 +169,7 @@ static int64_t ceil_of(int64_t n, int64_t of)
     return (n + of - 1) / of;
 }
 
-/* Frames of outputs that are computed together. */
+/* The number of output frames that are computed together. */
 static int64_t together(const mr_winograd_plan *p)
 {
     return p->pairs ? 2 : 1;
@@ -184,9 +185,9 @@ static square square_of(const mr_winograd_plan *p, int64_t i)
                     .batch = i / (frame * along)};
 }
 
-/* What a round of products reads, and what its sums are added to: frame `plus` and, if it is not
- * negative, `sign` times frame `other`, both counted from the first that the kernel reads; `add`
- * has the sign for each frame of outputs. */
+/* A round of products reads input frame `plus` and, if `other` >= 0, adds `sign` times frame
+ * `other`; both count from the first frame that the kernel reads. Its sums are added to each output
+ * frame with the factor in `add`. */
 typedef struct round_spec {
     int plus, other;
     float sign, add[2];
@@ -204,14 +205,14 @@ static int64_t rounds_of(const mr_winograd_plan *p)
     return p->pairs ? 4 : p->taps;
 }
 
-/* The frame of the input that a square reads as the i-th; -1 if it lies outside. */
+/* The i-th input frame that a square reads; -1 if it is outside of the input. */
 static int64_t frame_of(const mr_winograd_plan *p, square q, int i)
 {
     int64_t t = q.t * p->step - p->before[0] + i;
     return i >= 0 && t >= 0 && t < p->in[0] ? t : -1;
 }
 
-/* Whether one of some squares has inputs in a round. */
+/* Whether any of the squares begin .. end reads existing input in a round. */
 static bool reads(const mr_winograd_plan *p, int64_t begin, int64_t end, const round_spec *r)
 {
     for (int64_t i = begin; i < end; i++) {
@@ -222,7 +223,7 @@ static bool reads(const mr_winograd_plan *p, int64_t begin, int64_t end, const r
     return false;
 }
 
-/* The inputs of a square in a round, as a row of a matrix for each point. */
+/* Transform the inputs of a square in a round to one row of a matrix per point. */
 VF_INLINE void turn_inputs(const job *j, float *to, square q, const round_spec *r, bool strided,
                            mr_dtype type)
 {
@@ -256,21 +257,21 @@ VF_INLINE void turn_inputs(const job *j, float *to, square q, const round_spec *
 
 /* ---- the products ---- */
 
-/* Sums of a frame of outputs that a product is added to: `sign` times it, in place of what is there
- * if they have not begun. NULL: nowhere. */
+/* The sums of an output frame, to which `sign` times a product is added; it overwrites them if they
+ * have not begun. NULL: no frame. */
 typedef struct target {
     float *sums, sign;
     bool begun;
 } target;
 
-/* A product of TILE_ROWS x TILE_COLUMNS, added at `at` of two targets; rows of A are a_row apart,
- * those of sums `row`. Out of line: among the values of the loops around it the sums would not stay
- * in registers. */
+/* Add a product of TILE_ROWS x TILE_COLUMNS at `at` of two targets; the row stride of A is a_row,
+ * that of sums `row`. Out of line: inlined into its loops, the sums would be spilled from
+ * registers. */
 static __attribute__((noinline)) void multiply(const tile_operands *o, int64_t a_row,
                                                const target *add, int64_t at, int64_t row)
 {
     vf sum[TILE_ROWS][2];
-    // sums come from memory where they are many
+    // if there are many sums, they are in memory: prefetch them
     for (const target *t = add; t < add + 2; t++)
         for (int i = 0; i < TILE_ROWS && t->sums; i++)
             for (int v = 0; v < 2; v++)
@@ -285,14 +286,15 @@ static __attribute__((noinline)) void multiply(const tile_operands *o, int64_t a
             }
 }
 
-/* Rows of `inputs` times one matrix of weights, panel by panel, to `at` of the targets. */
+/* Multiply rows of `inputs` by one weight matrix, panel by panel, and add to `at` of the
+ * targets. */
 static void products(const job *j, const float *inputs, const float *weights, const target *add,
                      int64_t at, int64_t rows)
 {
     int64_t C = j->p.channels, a_row = row_of(C), c_row = row_of(j->columns);
     for (int64_t q = 0; q < j->columns; q += TILE_COLUMNS, weights += C * TILE_COLUMNS) {
         tile_operands o = {.b = weights, .next = weights + C * TILE_COLUMNS, .depth = C};
-        // rows past the last square are rubbish, multiplied and not read
+        // rows past the last square are garbage: multiplied, but not read
         for (int64_t i = 0; i < rows; i += TILE_ROWS, o.next += C / TILE_UNROLL * FETCH) {
             o.a = inputs + i * a_row;
             multiply(&o, a_row, add, at + i * c_row + q, c_row);
@@ -302,7 +304,7 @@ static void products(const job *j, const float *inputs, const float *weights, co
 
 /* ---- outputs: A' m A + bias ---- */
 
-/* The outputs of a line of sums, `step` apart. */
+/* Transform a line of sums with the stride `step` to outputs. */
 VF_INLINE void sum_line(const vf *m, int step, vf *out, int out_step, bool strided)
 {
     if (!strided) {
@@ -316,7 +318,7 @@ VF_INLINE void sum_line(const vf *m, int step, vf *out, int out_step, bool strid
     out[2 * out_step] = both - m[3 * step] + m[6 * step];
 }
 
-/* The outputs of a square in frame t. */
+/* Transform the sums of a square in frame t to outputs. */
 VF_INLINE void turn_outputs(const job *j, const float *sums, square q, int64_t t, bool strided,
                             mr_dtype type)
 {
@@ -340,9 +342,9 @@ VF_INLINE void turn_outputs(const job *j, const float *sums, square q, int64_t t
     }
 }
 
-/* ---- one run ---- */
+/* ---- run ---- */
 
-/* Squares begin .. end, at most p.tiles of them. `type` is a constant of each variant. */
+/* Compute squares begin .. end, at most p.tiles of them. `type` is a compile-time constant. */
 VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, bool strided,
                        mr_dtype type)
 {
@@ -353,7 +355,8 @@ VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, 
     bool begun[2] = {false};
     for (int64_t i = 0; i < rounds; i++) {
         round_spec r = round_of(p, i);
-        // frames before the first and behind the last add nothing, unless there is nothing else
+        // skip a round that reads no existing frame, unless the sums of an output frame would never
+        // begin
         bool needed = !begun[0] && i == rounds - 1 - p->pairs;
         needed |= !begun[1] && p->pairs && i == rounds - 1;
         if (!needed && !reads(p, begin, end, &r))
@@ -389,7 +392,7 @@ VF_INLINE void squares(const job *j, int64_t begin, int64_t end, float *inputs, 
 SQUARES(squares_of_2, false)
 SQUARES(squares_of_3, true)
 
-/* Squares of all samples. */
+/* The number of squares of all samples. */
 static int64_t squares_of(const mr_winograd_plan *p)
 {
     int64_t outs = outs_of(p->strided);
@@ -397,7 +400,7 @@ static int64_t squares_of(const mr_winograd_plan *p)
            ceil_of(p->out[2], outs);
 }
 
-/* Parts begin .. end: `parts` of them in each group of squares. */
+/* Compute parts begin .. end; each group of squares has p->parts of them. */
 static void some_parts(void *user, int64_t begin, int64_t end, int worker)
 {
     const job *j = user;

@@ -111,7 +111,7 @@ static void watched(void)
     CHECK_OK(mr_comm_op_group(alone, &number));
     mr_comm_free(alone);
     CHECK_INT(report, 1);
-    CHECK_FAILS(mr_collective_group(number, &g), MR_E_USAGE, "is not there (any more)");
+    CHECK_FAILS(mr_collective_group(number, &g), MR_E_USAGE, "does not exist or was removed");
     mr_collective_watch(NULL);
 }
 

@@ -37,11 +37,12 @@ int main(void)
     };
     for (size_t i = 0; i < MR_COUNT(of); i++)
         if (!CHECK_FAILS(run(of[i][0], of[i][1], number), MR_E_USAGE,
-                         "; expected 2 and 0, as group"))
+                         "; expected 2 and 0, as in group"))
             printf("%s \"%s\"\n", of[i][0], of[i][1]);
     // its own ranks are asked
     CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_UNSUPPORTED, "no rank is");
     mr_collective_remove(number);
-    CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_USAGE, "is not there");
+    CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_USAGE,
+                "does not exist or was removed");
     return check_done();
 }

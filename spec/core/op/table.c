@@ -76,9 +76,9 @@ static void devices(void)
     CHECK(mr_kernel_run(&own, 2) == by_hand);
     CHECK(mr_kernel_run(&empty, 2) == NULL);
     CHECK_FAILS(mr_op_add_kernel("cuda", "silu", &own), MR_E_USAGE,
-                "device 'cuda' has kernels for op 'silu' already");
+                "device 'cuda' already has kernels for op 'silu'");
     CHECK_FAILS(mr_op_add_kernel("cuda", "slu", &own), MR_E_USAGE, "did you mean 'silu'");
-    CHECK_FAILS(mr_op_add_kernel("cuda", "add", &empty), MR_E_USAGE, "gives no function");
+    CHECK_FAILS(mr_op_add_kernel("cuda", "add", &empty), MR_E_USAGE, "has no function");
 }
 
 static void costs(void)

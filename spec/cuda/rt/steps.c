@@ -255,7 +255,7 @@ static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, in
 static void refusals_by_ranks(void)
 {
     static const char *const uneven = "5 elements do not divide into equal chunks for 2 ranks",
-                             *const others = "as group";
+                             *const others = "as in group";
     refused_by_ranks("all_gather", NULL, 0, 5, MR_E_SHAPE, uneven);
     refused_by_ranks("reduce_scatter", NULL, 0, 5, MR_E_SHAPE, uneven);
     // ops that were made for another group
