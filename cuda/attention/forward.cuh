@@ -1,12 +1,13 @@
 /* attention, forward, sm_80: the readable reference for the kernels of newer GPUs.
  *
- * o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
+ *   o = softmax(scale q k^T + bias) v, lse = log of the sum of exp(scale q k + bias)
+ *
  * A block processes 64 queries of one head, a warp 16 of them, and loops over tiles of KEYS keys.
  * Copies of the next tile are in flight while the block computes on the current one. Softmax uses a
  * running maximum and sum in f32. Probabilities are rounded to bf16 for the product with v. Each
  * row sums over tiles in order, so the bits do not depend on the order of blocks. A block reads its
- * q, k and v once and writes o and lse once. Ref: Dao 2023, arXiv:2307.08691. Licence: Apache-2.0
- */
+ * q, k and v once and writes o and lse once. Ref: Dao 2023, arXiv:2307.08691.
+ * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 #define MOONREEL_CUDA_ATTENTION_FORWARD_CUH
 

@@ -1,6 +1,6 @@
 /* conv3d, and with stride 1 also its gradient of x, if every channel has its own filter
  *
- * y[b, p, c] = bias[c] + sum over taps k of w[c, k] x[b, p stride - before + k, c]
+ *   y[b, p, c] = bias[c] + sum over taps k of w[c, k] x[b, p stride - before + k, c]
  *
  * Weights are transposed to [taps, C] first, so that loads of a warp are coalesced. Then a thread
  * computes RUN positions of a line for 16 bytes of channels. Each 16-byte load of weights is used

@@ -1,7 +1,8 @@
 /* conv3d and its gradients, sm_90a: implicit matrix products by warp groups, channels last.
  *
- *   y[p, o] = bias[o] + sum over taps k and channels c of x[position that p meets by k, c] w[k, o,
- *   c]
+ *   y[p, o] = bias[o] + sum over taps k and channels c of x[q, c] w[k, o, c]
+ *
+ * where q is the position of x that p meets by tap k.
  *
  * A block computes 128 positions by 128 channels of the result, a warp group 64 of the positions.
  * It loops over the channels of all taps of the source, 64 at a time. No im2col buffer exists: each

@@ -1,7 +1,8 @@
 /* encode_dynamic8, decode_dynamic8: floats as 8-bit codes with one scale per block of elements.
  * Formulas as in core/op/dynamic8.c, values of codes from core/op/dynamic8.h.
  *
- * x [n] f32 -> codes [n] u8, scale [blocks] f32, and back
+ *   x [n] f32 -> codes [n] u8, scale [blocks] f32, and back
+ *
  * A warp processes a block; each lane takes every 32nd element. If blocks are multiples of 32,
  * accesses are whole sectors. Encoding reads a block twice, the second time from the cache. Codes
  * and values are computed, because random reads of tables in shared memory would cause bank

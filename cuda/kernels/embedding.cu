@@ -1,7 +1,8 @@
 /* embedding: y[i] = sum over k of table[ids[i, k]]; id -1 adds nothing. The gradient adds rows of
  * dy to acc in the order of the ids, in f32.
  *
- * ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
+ *   ids [..., K] i32   table [R, C]   y, dy [..., C]   acc [R, C] f32
+ *
  * An id outside -1 .. R - 1 adds nothing; the kernel records it, and the host then fails the run. A
  * thread processes one column of one row of y. In the gradient it processes one column for all ids,
  * so it adds to acc in order, and the bits are fixed. Tables are small and lookups rare, so the

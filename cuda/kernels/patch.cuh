@@ -18,7 +18,7 @@ struct PatchAttrs { // as in core/op/patch.h
 };
 
 struct Patches {
-    uint32_t C, T, H, W, pt, ph, pw, nt, nh, nw; // number of patches along T, H, W
+    uint32_t C, T, H, W, pt, ph, pw, nt, nh, nw; // nt, nh, nw: patches along T, H, W
     uint32_t count;                              // elements of the output
     bool channel_last;
 };

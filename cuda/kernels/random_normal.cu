@@ -1,7 +1,8 @@
 /* random_normal: standard normals keyed by (seed, purpose, sample key, epoch), with the same bits
  * as on the CPU.
  *
- * seed [1] i64, keys [B] i64, epoch [1] i32, in device memory -> y [B, dims] f32
+ *   seed [1] i64, keys [B] i64, epoch [1] i32, in device memory -> y [B, dims] f32
+ *
  * A thread computes the four normals of one Philox counter with moonreel/random_inline.h, which the
  * CPU compiles too. It stores them with one access if the sample size is a multiple of four. */
 #include "cuda/kernels/kernel_call.h"

@@ -1,6 +1,7 @@
 /* sum_squares: the sum of x^2 in double, for the gradient norm of the optimizer.
  *
- * x [n] f32 -> sum [1] f64
+ *   x [n] f32 -> sum [1] f64
+ *
  * Reads 4 bytes per element, once, 16 bytes at a time. Each block sums a range whose length depends
  * only on n. Then one block adds these sums. The bits do not depend on the order of blocks. */
 #include "cuda/kernels/block_sum.cuh"
