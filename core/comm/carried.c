@@ -1,13 +1,17 @@
-/* comm: group calls whose messages a device library transports by itself. The group provides the
- * rest: a broadcast for setup, lost ranks, counts and the log of operations.
+/* comm: group calls whose messages a device library transports itself. The group provides the rest:
+ * a broadcast for setup, the check for lost ranks, counts and the log of operations.
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
-enum { CARRIED = 1 };             /* the number by which these calls are a group of their own */
-static const double LEAVES_S = 2; /* a rank that left may have sent all that is still to come */
+enum {
+    CARRIED = 1
+};                                /* mixed into the group id: calls by devices are a group of their
+                                   * own */
+static const double LEAVES_S = 2; /* a rank that left can have sent all its messages before: wait
+                                   * this long */
 
 mr_status comm_carried_look(void *user, double waited_s)
 {
@@ -15,7 +19,7 @@ mr_status comm_carried_look(void *user, double waited_s)
     const world *w = c->world;
     int gone = -1;
     if (w->broken)
-        return mr_fail(w->broken, "the world of ranks is over: %.900s", w->why);
+        return mr_fail(w->broken, "the world of ranks has ended: %.900s", w->why);
     if (!w->transport)
         return MR_OK;
     for (int i = 0; i < c->size && waited_s > LEAVES_S && gone < 0; i++)
@@ -31,7 +35,7 @@ mr_status comm_carried_give_up(void *user, mr_status st)
     return c->world->broken ? st : comm_break(c, st);
 }
 
-/* A device tells of calls from threads of its own, while others of the world go on. */
+/* A device reports calls from its own threads, concurrently with other calls of the world. */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
 void comm_carried_begins(void *user, mr_carried *call)

@@ -1,5 +1,5 @@
-/* comm: ChaCha20-Poly1305 in plain C, for hosts without libcrypto. Ref: RFC 8439; the limbs of 44
- * bits are those of Moon's poly1305-donna. Time depends on lengths alone. Licence: Apache-2.0 */
+/* comm: ChaCha20-Poly1305 in plain C, for hosts without libcrypto. Ref: RFC 8439; limbs of 44 bits
+ * as in Moon's poly1305-donna. The time depends on lengths only. Licence: Apache-2.0 */
 #include "comm/seal.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ enum { BLOCK = 64, AT_ONCE = 4, PIECE = BLOCK * AT_ONCE };
 
 /* ---- ChaCha20 ---- */
 
-typedef uint32_t vec __attribute__((vector_size(4 * AT_ONCE))); /* a word of each block */
+typedef uint32_t vec __attribute__((vector_size(4 * AT_ONCE))); /* one word of each block */
 
 static vec turn(vec x, int by)
 {
@@ -23,7 +23,7 @@ static void quarter(vec *x, int a, int b, int c, int d)
     x[c] += x[d], x[b] = turn(x[b] ^ x[c], 7);
 }
 
-/* Key stream of the blocks from `counter` on. */
+/* The key stream of the blocks from `counter` on. */
 static void stream(const uint8_t *key, const uint8_t *nonce, uint32_t counter, uint8_t out[PIECE])
 {
     uint32_t words[16] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
@@ -58,7 +58,7 @@ static void stream(const uint8_t *key, const uint8_t *nonce, uint32_t counter, u
     }
 }
 
-/* Block 0 is the key of the tag, so the text begins with block 1. */
+/* Block 0 is the key of the tag, so the text starts with block 1. */
 static void encrypt(const uint8_t *key, const uint8_t *nonce, const uint8_t *in, size_t bytes,
                     uint8_t *out)
 {
@@ -128,7 +128,7 @@ void poly1305_end(poly1305 *p, uint8_t tag[SEAL_TAG])
 {
     uint64_t *h = p->h, g[3], sum[2];
     carry(h), carry(h);
-    // h - (2^130 - 5) where that is not below 0
+    // h - (2^130 - 5) if that is not negative
     g[0] = h[0] + 5, g[1] = h[1] + (g[0] >> 44), g[2] = h[2] + (g[1] >> 44);
     const uint64_t over = -(g[2] >> 42);
     for (int i = 0; i < 3; i++)
@@ -139,7 +139,7 @@ void poly1305_end(poly1305 *p, uint8_t tag[SEAL_TAG])
     memcpy(tag, sum, SEAL_TAG);
 }
 
-/* ---- both; section 2.8, of a text alone or of associated data alone ---- */
+/* ---- both: section 2.8, for a text without associated data, or associated data only ---- */
 
 static void tag_of(const uint8_t *key, const uint8_t *nonce, const uint8_t *text, size_t bytes,
                    bool hidden, uint8_t tag[SEAL_TAG])

@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-    ONE_HOP_BYTES = 4096,    /* up to here latency counts, not bytes */
-    SCRATCH_BYTES = 1 << 20, /* of contributions that wait to be summed */
+    ONE_HOP_BYTES = 4096,    /* up to this size latency matters, not bandwidth */
+    SCRATCH_BYTES = 1 << 20, /* for contributions that wait to be summed */
     PIECE_LEAST = 4096       /* elements */
 };
 
@@ -19,7 +19,7 @@ static int64_t total_of(const mr_comm *c, const int64_t *counts)
     return total;
 }
 
-/* Counts that are no sizes. Errors: MR_E_USAGE */
+/* Check counts that are not sizes of messages. Errors: MR_E_USAGE */
 static mr_status check_counts(const mr_comm *c, const int64_t *counts, mr_dtype dtype)
 {
     int64_t left = (int64_t)(MR_BYTES_MAX / mr_dtype_bytes(dtype));
@@ -47,7 +47,7 @@ static mr_status check_peer(const mr_comm *c, const char *who, int rank)
                : mr_fail(MR_E_USAGE, "%s: rank %d: expected 0 to %d", who, rank, c->size - 1);
 }
 
-// the d-th peer to send to, and the one that sends to us then
+// the d-th rank to send to; before(): the rank that sends to us then
 static int after(const mr_comm *c, int d)
 {
     return (c->rank + d) % c->size;
@@ -63,7 +63,7 @@ mr_status mr_comm_barrier(mr_comm *c, double deadline_s)
 {
     mr_comm_head call;
     MR_TRY(comm_begin(c, MR_COMM_BARRIER, MR_U8, 0, 0, &call));
-    // after round k everyone has heard of 2^k ranks
+    // after round k, each rank knows that 2^k ranks have arrived
     for (int d = 1; d < c->size; d *= 2, call.part++) {
         comm_send(c, &call, after(c, d), NULL, 0);
         comm_receive(c, &call, before(c, d), NULL, 0);
@@ -79,7 +79,8 @@ mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64
     MR_TRY(check_count(count, dtype));
     MR_TRY(comm_begin(c, MR_COMM_BROADCAST, dtype, count, (unsigned)root, &call));
     const size_t bytes = (size_t)count * mr_dtype_bytes(dtype);
-    // a tree of ranks counted from the root: bit d of a place says when it hears
+    // a binary tree of ranks, counted from the root: a rank receives in the round of its lowest set
+    // bit
     const int place = (c->rank + c->size - root) % c->size;
     int d = 1;
     while (d <= place)
@@ -101,7 +102,7 @@ static mr_status single(mr_comm *c, const char *who, int peer, mr_dtype dtype, i
     if (peer == c->rank)
         return mr_fail(MR_E_USAGE, "%s: rank %d is this one", who, peer);
     if (c->world->broken)
-        return mr_fail(c->world->broken, "the world of ranks is over: %.900s", c->world->why);
+        return mr_fail(c->world->broken, "the world of ranks has ended: %.900s", c->world->why);
     *call = (mr_comm_head){.op = MR_COMM_SEND,
                            .dtype = (uint8_t)dtype,
                            .count = (uint64_t)count,
@@ -132,7 +133,7 @@ mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t
 static mr_status gather(mr_comm *c, const mr_comm_head *call, size_t width, const void *in,
                         const int64_t *counts, char *out)
 {
-    // every rank's place in out, walked in the order of peers
+    // `at` is the offset of the peer's part in out
     size_t mine = 0;
     for (int i = 0; i < c->rank; i++)
         mine += (size_t)counts[i] * width;
@@ -143,7 +144,7 @@ static mr_status gather(mr_comm *c, const mr_comm_head *call, size_t width, cons
     for (int d = 1; d < c->size; d++) {
         int from = after(c, d);
         at = from == 0 ? 0 : at;
-        // also of nothing: the other side may think otherwise
+        // send even no elements: the other rank checks the count
         comm_send(c, call, before(c, d), out + mine, bytes);
         comm_receive(c, call, from, out + at, (size_t)counts[from] * width);
         at += (size_t)counts[from] * width;
@@ -178,7 +179,7 @@ mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in, const i
         size_t give = (size_t)sends[i] * width, get = (size_t)receives[i] * width;
         if (i == c->rank && give)
             memcpy(to, from, give);
-        // also of nothing: the other side may think otherwise
+        // send even no elements: the other rank checks the count
         if (i != c->rank) {
             comm_send(c, &call, i, from, give);
             comm_receive(c, &call, i, to, get);
@@ -212,9 +213,9 @@ mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, in
 
 /* ---- reductions ---- */
 
-/* Contributions to this rank's chunk, elements [at, at + count) of it, summed into out. */
+/* The sum of all contributions to elements [at, at + count) of this rank's chunk, in out. */
 typedef struct chunk {
-    const char *in; /* of all chunks */
+    const char *in; /* the whole input */
     const int64_t *counts;
     mr_comm_kind kind;
     mr_dtype dtype, to;
@@ -235,7 +236,7 @@ static mr_status reduce_piece(mr_comm *c, const mr_comm_head *call, const chunk 
         c->parts[i] = theirs;
         if (i == c->rank)
             continue;
-        // the first piece also of nothing: the other side may think otherwise
+        // send the first piece even without elements: the other rank checks the count
         if (some > 0 || at == 0)
             comm_send(c, call, i, theirs, (size_t)some * width);
         if (own <= 0 && at > 0)
@@ -274,7 +275,7 @@ mr_status mr_comm_reduce_scatter(mr_comm *c, mr_comm_kind kind, mr_dtype dtype, 
     return reduce(c, &call, &(chunk){in, counts, kind, dtype, to, out});
 }
 
-/* Few bytes: everyone gets all contributions and sums them itself, in the same order. */
+/* For few bytes: each rank receives all contributions and sums them, in the same order. */
 static mr_status reduce_in_one_hop(mr_comm *c, mr_comm_head *call, mr_comm_kind kind, void *x,
                                    int64_t count)
 {

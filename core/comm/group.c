@@ -1,4 +1,4 @@
-/* comm: worlds and the groups that they are split into, and the checks at the start of every call.
+/* comm: creates worlds, splits them into groups, and checks ranks at the start of every call.
  * Licence: Apache-2.0 */
 #include "comm/room.h"
 
@@ -82,8 +82,8 @@ mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t b
 {
     const size_t n = (size_t)c->size, rank = (size_t)c->rank;
     MR_TRY(comm_scratch(c, 2 * n * bytes + 1));
-    // parts of ranks from this one on; each round brings those of as many ranks again. Ref: Bruck
-    // et al. 1997, "Efficient algorithms for all-to-all communications"
+    // from_here has the parts of the ranks from this one on; each round doubles their number. Ref:
+    // Bruck et al. 1997, "Efficient algorithms for all-to-all communications"
     char *from_here = c->scratch + n * bytes;
     memcpy(from_here, in, bytes);
     for (size_t d = 1; d < n; d *= 2, call->part++) {
@@ -97,13 +97,13 @@ mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t b
     return MR_OK;
 }
 
-/* Words of all ranks; which of them stands in most places? Ranks that have another one are listed
- * in `text`; returns how many they are. */
+/* Find the most frequent of the words of all ranks; *usual is a rank that has it. `text` lists the
+ * ranks with another word. Returns their number. */
 static int odd_ones(const mr_comm *c, const uint64_t *words, size_t stride, char *text, size_t cap,
                     int *usual)
 {
     int most = 0, odd = 0;
-    // as good as always all are equal
+    // nearly always all are equal
     while (odd < c->size && words[(size_t)odd * stride] == words[0])
         odd++;
     if (odd == c->size)
@@ -127,7 +127,7 @@ static int odd_ones(const mr_comm *c, const uint64_t *words, size_t stride, char
     return odd;
 }
 
-/* What one rank tells the others of the call it is about to make. */
+/* The call that a rank is about to make, as it sends it to the others. */
 typedef struct record {
     uint64_t hash;
     mr_comm_head call;
@@ -149,8 +149,8 @@ static mr_status cross_check(mr_comm *c, const mr_comm_head *call)
     comm_call_text(&all[odd].call, theirs, sizeof theirs);
     comm_call_text(&all[usual].call, ours, sizeof ours);
     return comm_break(c, mr_fail(MR_E_NODE,
-                                 "rank %s: %s, where rank %d and most others make %s; try: the "
-                                 "same calls in the same order on all ranks",
+                                 "rank %s makes the call %s, while rank %d and most others make "
+                                 "%s; try: the same calls in the same order on all ranks",
                                  ranks, theirs, c->world_rank[usual], ours));
 }
 
@@ -159,7 +159,7 @@ mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, u
 {
     world *w = c->world;
     if (w->broken)
-        return mr_fail(w->broken, "the world of ranks is over: %.900s", w->why);
+        return mr_fail(w->broken, "the world of ranks has ended: %.900s", w->why);
     *call = (mr_comm_head){.op = (uint8_t)op,
                            .dtype = (uint8_t)dtype,
                            .count = (uint64_t)count,
@@ -222,7 +222,7 @@ mr_status mr_comm_world(mr_transport *transport, const mr_comm_options *options,
     return MR_OK;
 }
 
-/* Do all ranks leave together? */
+/* Agree with all ranks to leave. False if one does not answer. */
 static bool farewell(mr_comm *c)
 {
     mr_comm_head call;
@@ -246,7 +246,7 @@ static void close_world(mr_comm *c)
     world *w = c->world;
     if (w->transport)
         w->transport->ops->close(w->transport, farewell(c));
-    // groups that are still there find it over
+    // remaining groups of this world get an error
     w->transport = NULL;
     if (!w->broken)
         w->broken = MR_E_USAGE, snprintf(w->why, sizeof w->why, "it was closed");
@@ -265,7 +265,7 @@ void mr_comm_free(mr_comm *c)
 /* ---- splits ---- */
 
 typedef struct member {
-    int32_t color, key, rank; /* rank of the group that is split */
+    int32_t color, key, rank; /* rank in the group that is split */
 } member;
 
 static int by_key(const void *a, const void *b)
@@ -275,7 +275,7 @@ static int by_key(const void *a, const void *b)
                             : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The members of this rank's color, of all[size], in their order. */
+/* Create the group of the ranks of all[size] that have the color of this one, ordered by key. */
 static mr_status group_of(mr_comm *of, member *all, int lane, uint32_t seq, mr_comm **out)
 {
     const int color = all[of->rank].color;
@@ -306,7 +306,7 @@ mr_status mr_comm_split(mr_comm *of, int color, int key, int lane, mr_comm **out
 {
     *out = NULL;
     if (lane < 0 || lane >= MR_TRANSPORT_LANES)
-        return mr_fail(MR_E_USAGE, "split: lane %d: expected 0 to %d", lane,
+        return mr_fail(MR_E_USAGE, "split: lane is %d; expected 0 to %d", lane,
                        MR_TRANSPORT_LANES - 1);
     mr_comm_head call;
     MR_TRY(comm_begin(of, MR_COMM_SPLIT, MR_I32, 0, (unsigned)lane, &call));

@@ -18,36 +18,36 @@
 #include <unistd.h>
 
 enum { GUARD_LOOK_MS = 50 };
-/* For a last checkpoint after the launcher, or another rank, was lost. */
+/* The time for a last checkpoint after the launcher or another rank is lost. */
 static const double SAVE_S = 25;
 
 struct mr_ranks {
     mr_segment *segment;
     mr_life *page;
     mr_life_launch about;
-    pid_t *pid; /* [ranks] 0: ended */
+    pid_t *pid; /* [ranks] 0: has ended */
     int *code;  /* [ranks] exit code */
-    bool *hit;  /* [ranks] a signal ended it */
+    bool *hit;  /* [ranks] ended by a signal */
     pid_t guard;
     int ranks, running;
-    int first, world;       /* of these ranks, in the run */
-    int asked, asked_times; /* the first signal that this process was sent; how many */
-    int last;               /* the last one, and when it came */
+    int first, world;       /* first of these ranks, and all ranks of the run */
+    int asked, asked_times; /* the first stop signal that this process received; how many */
+    int last;               /* the last stop signal, and its time */
     double last_s;
     double grace_s;
-    double failed_at; /* when ranks heard of a failure; 0: nothing has failed */
+    double failed_at; /* when ranks were notified of a failure; 0: no failure */
     double stop_at;   /* when they get the next signal */
-    int next;         /* that signal */
+    int next;         /* the next signal */
     int failed;       /* rank that mr_ranks_fail named, or -1 */
     char why[512];
     sigset_t heard;
     bool hears;
 };
 
-/* What signals did before the first of the launches of this process. */
+/* The signal state before the first launch of this process. */
 static sigset_t before;
 static struct sigaction child;
-static int hearing; /* launches */
+static int hearing; /* number of launches */
 
 static const char *const place[] = {
     "MOONREEL_RANK",    "MOONREEL_WORLD_SIZE", "MOONREEL_LOCAL_RANK", "MOONREEL_LOCAL_SIZE",
@@ -75,8 +75,8 @@ static void signal_all(const mr_ranks *l, int number)
 
 /* ---- the guard ---- */
 
-/* The guard closes every file that it has from the launcher, but for the page. If it kept an end of
- * a pipe open, a process at the other end would never see that the pipe is closed. */
+/* Close every inherited file of the guard except for the page. If the guard kept an end of a pipe
+ * open, the process at the other end would never see the pipe close. */
 static void let_go(const mr_ranks *l)
 {
     const int page = mr_life_fd(l->page), null = open("/dev/null", O_RDWR);
@@ -87,7 +87,7 @@ static void let_go(const mr_ranks *l)
     syscall(SYS_close_range, page + 1, ~0U, 0);
 }
 
-/* A process next to the launcher that outlives it, to end what would be left. */
+/* Start the guard, a process that outlives the launcher and then ends remaining ranks. */
 static void stand_guard(const mr_ranks *l, pid_t launcher)
 {
     static const int deaf[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -95,14 +95,14 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
         signal(deaf[i], SIG_IGN);
     prctl(PR_SET_NAME, "moonreel-guard");
     let_go(l);
-    // the launcher ends the guard when all is well; that it is lost comes as a signal
+    // normally the launcher ends the guard; SIGUSR1 says that the launcher is lost
     sigset_t lost;
     sigemptyset(&lost), sigaddset(&lost, SIGUSR1);
     sigprocmask(SIG_BLOCK, &lost, NULL);
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     while (getppid() == launcher)
         sigwaitinfo(&lost, NULL);
-    // the system has sent the signal to all ranks; a stopped one does not hear it
+    // the system has sent the signal to all ranks; a stopped one does not receive it
     const double end = mr_now_s() + SAVE_S;
     mr_life_process one;
     while (mr_life_processes(l->about.token, l->about.uid, &one, 1) > 0 && mr_now_s() < end)
@@ -115,7 +115,7 @@ static void stand_guard(const mr_ranks *l, pid_t launcher)
 
 /* ---- starting ---- */
 
-/* What a child does before it is the program; nothing here may take a lock. */
+/* Run in the child before exec; nothing here can take a lock. */
 static void become_rank(const mr_ranks *l, int rank, char *const *argv, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -132,7 +132,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
 {
     const pid_t self = getpid();
     const bool shares = !getenv("OMP_NUM_THREADS");
-    // each has its share of the processors, unless the environment says otherwise
+    // each rank gets its share of the processors, unless the environment says otherwise
     if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
     set_number("MOONREEL_WORLD_SIZE", l->world), set_number("MOONREEL_LOCAL_SIZE", l->ranks);
@@ -163,13 +163,13 @@ static mr_status start(mr_ranks *l, char *const *argv)
     return st;
 }
 
-/* Signals wait until mr_ranks_look asks for them; an ignored SIGCHLD would lose exit codes. */
+/* Block signals until mr_ranks_look reads them. An ignored SIGCHLD would lose exit codes. */
 static void hear(mr_ranks *l)
 {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&l->heard);
     sigaddset(&l->heard, SIGCHLD), sigaddset(&l->heard, SIGINT), sigaddset(&l->heard, SIGTERM);
-    // one that is ignored (nohup) would still come to a process that blocks it
+    // an ignored SIGHUP (nohup) would still be delivered to a process that blocks it
     struct sigaction hangup;
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
         sigaddset(&l->heard, SIGHUP);
@@ -214,7 +214,7 @@ mr_status mr_ranks_start(char *const *argv, int ranks, int first, int world, dou
 
 /* ---- watching ---- */
 
-// a signal that asks to save and end
+// whether a signal asks to save and end
 static bool is_stop(int number)
 {
     return number == SIGINT || number == SIGTERM || number == SIGHUP;
@@ -251,7 +251,7 @@ static void note_ends(mr_ranks *l)
         l->pid[r] = 0, l->running--;
         l->hit[r] = !WIFEXITED(how);
         l->code[r] = l->hit[r] ? 128 + WTERMSIG(how) : WEXITSTATUS(how);
-        // the others learn how it ended before they see that it is not there
+        // tell the others how it ended before they notice that it is gone
         if (l->code[r] && l->failed_at == 0) {
             char text[128];
             say_how(l, r, text, sizeof text);
@@ -263,7 +263,7 @@ static void note_ends(mr_ranks *l)
 
 static void hand_on(mr_ranks *l, int number, bool send)
 {
-    // a terminal that closes and its shell send one each
+    // a closing terminal and its shell each send a SIGHUP
     if (l->asked && number == SIGHUP)
         return;
     l->asked = l->asked ? l->asked : number;
@@ -277,8 +277,8 @@ void mr_ranks_signal(mr_ranks *l, int number)
     hand_on(l, number, true);
 }
 
-/* A terminal's signal reaches the ranks without us, as does that of a rank whose prompt hands it on
- * to all. A hangup reaches the leader of the session alone, and a rank takes two for one. */
+/* Whether a signal reaches the ranks without us: one from a terminal, or from a rank whose prompt
+ * forwards it to all. A hangup reaches only the leader of the session; a rank treats two as one. */
 static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
 {
     bool ours = info->si_code == SI_KERNEL && info->si_signo != SIGHUP;
@@ -287,7 +287,7 @@ static bool reaches_all(const mr_ranks *l, const siginfo_t *info)
     return ours;
 }
 
-/* Does a rank save what it holds, since it knows of a failure? One that fails tells the others
+/* Whether a rank writes a checkpoint because of a failure. A rank that fails notifies the others
  * before we see it. */
 static bool one_saves(const mr_ranks *l)
 {
@@ -302,8 +302,8 @@ static bool one_saves(const mr_ranks *l)
     return false;
 }
 
-/* The next signal to ranks that should have ended: not while a checkpoint is written, for a while.
- */
+/* Send the next signal to ranks that should have ended. While a checkpoint is written, wait for a
+ * limited time. */
 static void press(mr_ranks *l)
 {
     const double now = mr_now_s();
@@ -363,7 +363,8 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
         snprintf(end->text, sizeof end->text, "%s", l->why);
         return;
     }
-    // the failed rank that left first: others fail because it did, and say so by their exit code
+    // the failed rank that left first: the exit code of the others says that they failed because of
+    // it
     const int heard = mr_status_exit(MR_E_NODE);
     int first = 0;
     for (int r = 0; r < l->ranks; r++) {
@@ -379,7 +380,7 @@ void mr_ranks_ended(const mr_ranks *l, mr_ranks_end *end)
     end->rank += l->first;
 }
 
-/* What ranks have started and left behind; it has become ours. */
+/* End the processes that ranks have left behind; they have become our children. */
 static void end_orphans(const mr_ranks *l)
 {
     mr_life_process left;

@@ -1,5 +1,5 @@
-/* comm: ChaCha20-Poly1305 of libcrypto, where it is installed. It is loaded at run time: the
- * functions called here are the same in versions 1.1 and 3. Ref: EVP_EncryptInit(3).
+/* comm: ChaCha20-Poly1305 of libcrypto, if that is installed. The library is loaded at run time;
+ * the functions called here are equal in versions 1.1 and 3. Ref: EVP_EncryptInit(3).
  * Licence: Apache-2.0 */
 #include "comm/seal.h"
 
@@ -11,7 +11,7 @@
 
 enum { GET_TAG = 0x10, SET_TAG = 0x11 }; /* EVP_CTRL_AEAD_GET_TAG, EVP_CTRL_AEAD_SET_TAG */
 
-/* What EVP_CIPHER_CTX is to us. */
+/* Stands for EVP_CIPHER_CTX. */
 struct crypto_key {
     int hidden;
 };
@@ -39,7 +39,7 @@ static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
 static bool find(void *so, const char *name, void *function)
 {
-    // ISO C has no cast from object to function pointer; POSIX gives dlsym this meaning
+    // ISO C has no cast from object to function pointer; POSIX defines it for dlsym
     void *at = dlsym(so, name);
     memcpy(function, &at, sizeof at);
     return at != NULL;
@@ -63,7 +63,7 @@ crypto_key *crypto_new(const uint8_t key[SEAL_KEY], bool seals)
 {
     pthread_once(&opened, open_lib);
     crypto_key *k = lib.there ? lib.make() : NULL;
-    // a library that is set up without this cipher is as good as none
+    // the library may be configured without this cipher
     if (k && lib.init(k, lib.cipher(), NULL, key, NULL, seals) != 1)
         lib.drop(k), k = NULL;
     return k;
@@ -75,7 +75,7 @@ void crypto_free(crypto_key *k)
         lib.drop(k);
 }
 
-/* out NULL: `in` is associated data */
+/* with out NULL, `in` is associated data */
 static bool turn(crypto_key *k, const void *in, size_t bytes, void *out)
 {
     uint8_t none[SEAL_TAG];

@@ -1,4 +1,4 @@
-/* comm: the connections between two ranks - a notice on the control connection, and closing.
+/* comm: sends a notice on the control connection between two ranks, and closes connections.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/room.h"
@@ -17,7 +17,7 @@ void tcp_tell(tcp_links *l, const tcp_word *word)
         return;
     ssize_t n = send(l->fd[LINK_CONTROL], record, tcp_sealed(way, sizeof *word),
                      MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)n; // who cannot hear it finds this rank gone
+    (void)n; // a rank that does not receive it detects that this one is gone
 }
 
 void tcp_hang_up(tcp_links *l, int link)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATIENCE = 16 }; /* rounds without news before this rank sleeps */
+enum { PATIENCE = 16 }; /* rounds without progress before this rank sleeps */
 
 const char *mr_comm_op_name(mr_comm_op op)
 {
@@ -33,7 +33,7 @@ const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap)
     return buf;
 }
 
-/* ---- what ends a world ---- */
+/* ---- the end of a world ---- */
 
 mr_status comm_break(mr_comm *c, mr_status st)
 {
@@ -49,7 +49,7 @@ mr_status comm_break(mr_comm *c, mr_status st)
     return st;
 }
 
-/* Another call than ours, or the same with other sizes. */
+/* The error that a rank makes another call than this one, or the same with other sizes. */
 static mr_status misfit(const mr_comm *c, const mr_comm_head *want, const mr_parcel *p)
 {
     const mr_comm_head *got = &p->head;
@@ -87,7 +87,7 @@ static mr_status check_head(const mr_comm *c, const mr_comm_head *want, const mr
     return fits ? MR_OK : misfit(c, want, p);
 }
 
-/* "2, 3 and 5 more": ranks whose messages are missing */
+/* The ranks whose messages are missing: "2, 3 and 5 more". */
 static const char *missing(const mr_comm *c, char *buf, size_t cap)
 {
     enum { NAMED = 8 };
@@ -128,13 +128,13 @@ mr_status comm_look(mr_transport *w, int gone, const char *call)
     return gone < 0 ? MR_OK : mr_fail(MR_E_NODE, "%srank %d has left the world", call, gone);
 }
 
-// grows whenever something of a message moves
+// a number that grows with each byte of a message that is transferred
 static size_t progress(const mr_parcel *p)
 {
     return p->moved + p->passed + p->headed + p->done;
 }
 
-/* A rank that ended without its message, or one that gave up. */
+/* Check for a rank that ended before it sent its message, or gave up. */
 static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
 {
     mr_transport *w = c->world->transport;
@@ -145,7 +145,7 @@ static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
         mr_parcel *p = &c->receives[i];
         if (p->done || !w->ops->left(w, p->peer))
             continue;
-        // it may have sent before it left
+        // it can have sent the message before it left
         const size_t before = progress(p);
         MR_TRY(w->ops->receive(w, p));
         return progress(p) == before ? comm_look(w, p->peer, call) : MR_OK;
@@ -156,9 +156,9 @@ static mr_status look_for_losses(mr_comm *c, const mr_comm_head *head)
     return MR_OK;
 }
 
-/* ---- moving ---- */
+/* ---- transfer ---- */
 
-/* Go on with one message; *news when anything moved. */
+/* Continue one message; *news is true if any byte was transferred. */
 static mr_status go_on(mr_comm *c, const mr_comm_head *call, mr_parcel *p, bool receives,
                        bool *news)
 {

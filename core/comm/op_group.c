@@ -1,5 +1,5 @@
-/* comm: the interface of a group for op kernels. The chunks of a value are equal, and rank r of the
- * group owns chunk r. Parts that ranks exchange have any size. Licence: Apache-2.0 */
+/* comm: the interface of a group for op kernels. A value has equal chunks, and rank r of the group
+ * owns chunk r. Parts that ranks exchange can have any size. Licence: Apache-2.0 */
 #include "comm/room.h"
 
 #include <string.h>

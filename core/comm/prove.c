@@ -11,10 +11,12 @@ mr_status prove_draw(uint8_t out[SEAL_HASH])
 {
     return getrandom(out, SEAL_HASH, 0) == SEAL_HASH
                ? MR_OK
-               : mr_fail(MR_E_NODE, "no random numbers: %s", strerror(errno));
+               : mr_fail(MR_E_NODE,
+                         "the system has no random numbers: %s; expected getrandom to work",
+                         strerror(errno));
 }
 
-/* A keyed hash of the first bytes of a talk; each label has a key of its own. */
+/* A keyed hash of the first bytes of a handshake; each label has its own key. */
 static void hash(const char *secret, const char *label, const talk *t, size_t bytes,
                  uint8_t out[SEAL_HASH])
 {

@@ -31,12 +31,12 @@ typedef struct hello {
     uint64_t magic, run, fence;
     uint8_t drawn[SEAL_HASH];
     int32_t rank, size, link;
-    int32_t port;           /* at which it listens itself */
-    int32_t dialled, hides; /* the port that it has called; does it encrypt? */
+    int32_t port;           /* at which the connecting rank listens */
+    int32_t dialled, hides; /* the port to which it connected; whether it encrypts */
     uint8_t proof[SEAL_HASH];
 } hello;
 typedef struct answer {
-    int32_t verdict, rank; /* of the one that answers */
+    int32_t verdict, rank; /* verdict and number of the listening rank */
     uint8_t proof[SEAL_HASH];
 } answer;
 typedef struct talk {
@@ -45,13 +45,13 @@ typedef struct talk {
     answer got;
 } talk;
 
-/* Bytes that no other connection has. Errors: MR_E_NODE */
+/* Draw random bytes that no other connection has. Errors: MR_E_NODE */
 mr_status prove_draw(uint8_t out[SEAL_HASH]);
-/* The proof of the hello, of what stands before it; of the answer likewise. */
+/* The proof of the hello covers all fields before the proof; so does that of the answer. */
 void prove_hello(const char *secret, const talk *t, uint8_t proof[SEAL_HASH]);
 void prove_answer(const char *secret, const talk *t, uint8_t proof[SEAL_HASH]);
-/* The keys of the whole talk, for the end that has called or the one that listens. Without a secret
- * both ways stay off. Owns: the caller ends both ways. */
+/* Derive the keys of a connection from its handshake; `calls`: this end has connected. Without a
+ * secret, both directions stay unsealed. Owns: the caller ends both directions. */
 void prove_keys(const char *secret, const talk *t, bool calls, seal_way *in, seal_way *out);
 
 #endif

@@ -1,8 +1,8 @@
-/* comm: how ranks that share no memory find each other. Rank 0 listens where all know; each other
- * rank tells it where it listens itself and gets the list of all, then connects to the ranks before
- * it and waits for those behind it. Both ends of a connection prove that they know the run's secret
- * (prove.h), and all that follows on it is sealed by keys of its own. Every wait ends at one
- * deadline. Licence: Apache-2.0 */
+/* comm: the rendezvous of ranks that share no memory. Rank 0 listens at an address that all ranks
+ * know. Each other rank connects to rank 0, sends the address at which it listens, and receives the
+ * addresses of all ranks. Then it connects to the ranks below it and waits for those above it. Both
+ * ends of a connection prove that they know the run's secret (prove.h); all later data on it is
+ * sealed with keys of the connection. All waits end at one deadline. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"
@@ -19,27 +19,29 @@
 #include <unistd.h>
 
 enum {
-    GUESTS = 192,    /* connections that have not proved anything yet, at once */
-    GUEST_MS = 5000, /* that one of them may take */
-    AGAIN_MS = 50,   /* between two tries to connect */
-    LINK_MS = 10000, /* over which nothing comes for so long, a link carries nothing */
-    SECRET_MS = 5000 /* for a rank to come with the right secret after one with another */
+    GUESTS = 192,    /* most connections at a time that have not proved the secret yet */
+    GUEST_MS = 5000, /* most time for such a proof */
+    AGAIN_MS = 50,   /* between two attempts to connect */
+    LINK_MS = 10000, /* a connection attempt without any answer for this time has failed */
+    SECRET_MS = 5000 /* time for a rank to connect with the right secret after one with a wrong
+                      * secret */
 };
 
 static const char *const verdict_text[VERDICTS] = {
     [WELCOME] = "welcome",
-    [OTHER_RUN] = "it is of another run",
-    [OTHER_LAUNCH] = "it is of another launch of this run",
+    [OTHER_RUN] = "it belongs to another run",
+    [OTHER_LAUNCH] = "it belongs to another launch of this run",
     [OTHER_SIZE] = "it expects another number of ranks",
     [NO_SECRET] = "it has another secret",
-    [NO_PLACE] = "that rank is here already",
-    [OTHER_WAY] = "MOONREEL_ENCRYPT is not the same",
-    [RELAYED] = "it was called at another port than it listens at: a stranger who holds that port "
-                "hands on what ranks say",
+    [NO_PLACE] = "that rank is connected already",
+    [OTHER_WAY] = "its MOONREEL_ENCRYPT differs",
+    [RELAYED] = "the connection was made to another port than that of the rank: a foreign process "
+                "listens at that port and relays messages",
 };
 
-static const char SAME_SECRET[] = "the same MOONREEL_SECRET_TEXT on all ranks",
-                  OTHER_PORT[] = "who listens there (ss -ltnp), another MASTER_PORT";
+static const char SAME_SECRET[] = "set the same MOONREEL_SECRET_TEXT on all ranks",
+                  OTHER_PORT[] =
+                      "see which process listens there (ss -ltnp), or set another MASTER_PORT";
 
 typedef struct seat { /* where a rank listens */
     char host[60];
@@ -50,35 +52,35 @@ typedef struct guest {
     int fd;
     double since;
     talk talk;
-    size_t got; /* bytes of its hello */
+    size_t got; /* received bytes of its hello */
 } guest;
 
 typedef struct rendezvous {
     const mr_tcp_place *p;
-    mr_transport *shared; /* of this host */
+    mr_transport *shared; /* for the ranks of this host */
     tcp_links *links;
     seat *seats; /* [size] */
     int listener, port;
     double began, end;
-    bool said;     /* that it takes long */
-    bool reached;  /* something has answered where rank 0 should be */
+    bool said;     /* the warning that it takes long is logged */
+    bool reached;  /* something has answered at the address of rank 0 */
     guest *guests; /* [GUESTS] */
     int n_guests;
-    struct sockaddr_storage first; /* of rank 0, as this one has reached it */
+    struct sockaddr_storage first; /* the address at which rank 0 was reached */
     socklen_t first_bytes;
-    char refused[256]; /* the last one that was sent away, and why */
-    bool relayed;      /* a rank that knows the secret has come through a stranger */
-    double doubted;    /* since when a rank has another secret; 0: none has */
+    char refused[256]; /* the last rejected connection, and why */
+    bool relayed;      /* a rank that knows the secret was relayed by a foreign process */
+    double doubted;    /* when a rank first sent a wrong secret; 0: never */
     int doubted_rank;
 } rendezvous;
 
-// ranks of this host need no connection
+// ranks of this host communicate through shared memory and need no connection
 static bool is_near(const mr_tcp_place *p, int rank)
 {
     return rank >= p->first && rank < p->first + p->near;
 }
 
-/* This host, as people know it. */
+/* The name of this host in messages. */
 static const char *host_name(void)
 {
     static _Thread_local char name[72];
@@ -88,7 +90,8 @@ static const char *host_name(void)
     return gethostname(name, sizeof name - 1) == 0 ? name : "an unknown host";
 }
 
-/* Say once, where a rendezvous takes longer than a link needs, whom it waits for. */
+/* True once, when the rendezvous takes longer than a connection needs: the caller then logs what it
+ * waits for. */
 static bool takes_long(rendezvous *m)
 {
     const bool say = !m->said && mr_now_s() > m->began + LINK_MS * 1e-3;
@@ -98,7 +101,7 @@ static bool takes_long(rendezvous *m)
 
 /* ---- a connection ---- */
 
-/* Write, or read, as one record of the connection. */
+/* Write data as one record of the connection; receive_sealed reads one. */
 static mr_status send_sealed(tcp_links *l, int link, const void *data, size_t bytes, double end)
 {
     seal_way *way = &l->out[link];
@@ -136,7 +139,8 @@ static int port_at_other_end(int fd)
     return port;
 }
 
-/* This end of a new connection to a rank that listens; *said: its verdict. */
+/* The handshake of a new connection, on the side that connected; *said: the verdict of the rank
+ * that listens. */
 static mr_status introduce(const rendezvous *m, int fd, int link, int to, verdict *said)
 {
     const mr_tcp_place *p = m->p;
@@ -164,7 +168,7 @@ static mr_status introduce(const rendezvous *m, int fd, int link, int to, verdic
         return mr_fail(MR_E_NODE, "it is not a rank of this version of moonreel");
     prove_answer(p->secret, &t, proof);
     const bool proven = t.got.rank == to && seal_equal(proof, t.got.proof, sizeof proof);
-    // who says that it was called through a stranger, or that all is well, knows the secret
+    // a rank that welcomes this one, or reports a relay, must have proved the secret
     if (!proven && (t.got.verdict == WELCOME || t.got.verdict == RELAYED))
         return mr_fail(MR_E_NODE, "%s", verdict_text[NO_SECRET]);
     *said = (verdict)t.got.verdict;
@@ -206,11 +210,11 @@ static void refuse(rendezvous *m, const guest *g, const char *why)
     char host[64] = "?";
     if (getpeername(g->fd, (struct sockaddr *)&at, &n) == 0)
         tcp_name_of(&at, n, host, sizeof host, NULL);
-    snprintf(m->refused, sizeof m->refused, "; one from %s was sent away: %s", host, why);
+    snprintf(m->refused, sizeof m->refused, "; a connection from %s was rejected: %s", host, why);
 }
 
-/* Who calls as a rank that is awaited, with another secret, may be a stranger, so the rank has a
- * while to come. */
+/* A connection that claims to be an expected rank but has a wrong secret can be foreign. So the
+ * real rank gets some more time to connect. */
 static void doubt(rendezvous *m, const hello *h)
 {
     const mr_tcp_place *p = m->p;
@@ -219,16 +223,17 @@ static void doubt(rendezvous *m, const hello *h)
         m->doubted = mr_now_s(), m->doubted_rank = h->rank;
 }
 
-/* What a guest has said is complete: let it in, or tell it why not. Returns whether it is in. */
+/* The hello of a guest is complete: accept it, or answer why not. Returns whether it is
+ * accepted. */
 static bool let_in(rendezvous *m, guest *g)
 {
     const hello *h = &g->talk.said;
     answer *a = &g->talk.got;
     *a = (answer){.verdict = (int32_t)judge(m, g), .rank = m->p->rank};
-    // what a stranger could learn from it, the caller has proved to know
+    // send the proof only to a peer that has proved to know the secret
     if (a->verdict != OTHER_RUN && a->verdict != NO_SECRET)
         prove_answer(m->p->secret, &g->talk, a->proof);
-    // it has said little, so there is room for this
+    // the socket buffer has room: little was sent before
     bool sent = send(g->fd, a, sizeof *a, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *a;
     if (a->verdict != WELCOME || !sent) {
         refuse(m, g, verdict_text[a->verdict]);
@@ -259,26 +264,26 @@ static void drop_guest(rendezvous *m, int i, bool in)
     m->guests[i] = m->guests[--m->n_guests];
 }
 
-/* The guest that has had most time gives its place to the next one: a rank says all at once, and
- * calls again where it was too slow. */
+/* Drop the guest that is connected longest, to make room. A real rank sends its hello at once, and
+ * connects again if it was too slow. */
 static void drop_oldest(rendezvous *m)
 {
     int oldest = 0;
     for (int i = 1; i < m->n_guests; i++)
         if (m->guests[i].since < m->guests[oldest].since)
             oldest = i;
-    refuse(m, &m->guests[oldest], "it said nothing");
+    refuse(m, &m->guests[oldest], "it sent nothing");
     drop_guest(m, oldest, false);
 }
 
-/* Take all who wait at the door. */
+/* Accept all waiting connections. */
 static mr_status take_guests(rendezvous *m)
 {
     for (int i = 0; i < GUESTS; i++) {
         guest g = {.since = mr_now_s(), .talk = {.asked = {.magic = PROVE_MAGIC}}};
         const challenge *c = &g.talk.asked;
         g.fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        // also where no more files can be opened
+        // no more files can be opened: make room, too
         const bool full = g.fd >= 0 ? m->n_guests == GUESTS
                                     : m->n_guests > 0 && (errno == EMFILE || errno == ENFILE);
         if (full)
@@ -294,7 +299,7 @@ static mr_status take_guests(rendezvous *m)
     return MR_OK;
 }
 
-/* Listen to guest i; *in counts those that belong here. */
+/* Read from guest i; *in counts accepted ranks. */
 static void hear_guest(rendezvous *m, int i, int *in)
 {
     guest *g = &m->guests[i];
@@ -304,7 +309,9 @@ static void hear_guest(rendezvous *m, int i, int *in)
         return;
     g->got += n > 0 ? (size_t)n : 0;
     if (n <= 0 || (g->got >= sizeof h->magic && h->magic != PROVE_MAGIC)) {
-        refuse(m, g, n <= 0 ? "it hung up" : "it is not a rank of this version of moonreel");
+        refuse(m, g,
+               n <= 0 ? "it closed the connection"
+                      : "it is not a rank of this version of moonreel");
         drop_guest(m, i, false);
     } else if (g->got == sizeof *h) {
         bool good = let_in(m, g);
@@ -313,7 +320,7 @@ static void hear_guest(rendezvous *m, int i, int *in)
     }
 }
 
-/* What has a rank said that went during the rendezvous? */
+/* Whether a rank has left during the rendezvous, and the reason that it sent. */
 static mr_status look_at_control(const rendezvous *m, int rank)
 {
     struct {
@@ -321,7 +328,8 @@ static mr_status look_at_control(const rendezvous *m, int rank)
         uint8_t tag[SEAL_TAG];
     } heard;
     tcp_word *w = &heard.w;
-    seal_way in = m->links[rank].in[LINK_CONTROL]; // what is only looked at counts for nothing
+    seal_way in = m->links[rank].in[LINK_CONTROL]; // a copy: a record that is only peeked at must
+                                                   // not advance the counter
     const size_t bytes = tcp_sealed(&in, sizeof *w);
     ssize_t n = recv(m->links[rank].fd[LINK_CONTROL], &heard, bytes, MSG_DONTWAIT | MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -331,12 +339,12 @@ static mr_status look_at_control(const rendezvous *m, int rank)
         mr_error_clear(), good = false;
     if (good && w->kind == TCP_GIVES_UP)
         return mr_fail(MR_E_NODE, "%.*s", (int)sizeof w->text - 1, w->text);
-    return mr_fail(MR_E_NODE, "rank %d at %s has ended while ranks met", rank,
-                   m->links[rank].where);
+    return mr_fail(MR_E_NODE, "rank %d at %s ended during the rendezvous; try: read its output",
+                   rank, m->links[rank].where);
 }
 
-/* Has any rank that this one is connected with, or that shares its host, gone meanwhile? Why one of
- * this host went is said before others go because of it, so that is asked last. */
+/* Whether a connected rank, or one of this host, has left. A rank of this host publishes its reason
+ * before other ranks leave because of it, so that is checked last. */
 static mr_status look_for_losses(const rendezvous *m)
 {
     char why[900];
@@ -355,7 +363,7 @@ static bool has_all(const tcp_links *l)
     return true;
 }
 
-/* The ranks that have not come, on LINK_CONTROL or on all links (0): "2, 3". */
+/* The ranks that have not connected, on LINK_CONTROL or on all links (0): "2, 3". */
 static void list_missing(const rendezvous *m, int link, char *text, size_t cap)
 {
     size_t n = 0;
@@ -377,8 +385,8 @@ static mr_status late(const rendezvous *m, int link)
     char text[128];
     list_missing(m, link, text, sizeof text);
     return mr_fail(MR_E_NODE,
-                   "rank %d on %s at port %d: rank %s of %d has not come in %g s%s; try: what "
-                   "these ranks say",
+                   "rank %d on %s at port %d: rank %s of %d has not connected in %g s%s; try: read "
+                   "the output of these ranks",
                    m->p->rank, host_name(), m->port, text, m->p->size, m->p->deadline_s,
                    m->refused);
 }
@@ -391,20 +399,21 @@ static void say_who_is_missing(const rendezvous *m, int link)
            host_name(), m->port, text, m->p->size, m->refused);
 }
 
-/* What ends the rendezvous at once, or soon, rather than at its deadline. */
+/* Errors that end the rendezvous before its deadline. */
 static mr_status look_for_strangers(const rendezvous *m)
 {
     if (m->relayed)
         return mr_fail(MR_E_NODE, "rank %d on %s at port %d%s; try: %s", m->p->rank, host_name(),
                        m->port, m->refused, OTHER_PORT);
     if (m->doubted > 0 && mr_now_s() > m->doubted + SECRET_MS * 1e-3)
-        return mr_fail(MR_E_NODE,
-                       "rank %d has another secret than this one, rank %d on %s%s; try: %s",
-                       m->doubted_rank, m->p->rank, host_name(), m->refused, SAME_SECRET);
+        return mr_fail(
+            MR_E_NODE,
+            "the secret of rank %d differs from that of this one, rank %d on %s%s; try: %s",
+            m->doubted_rank, m->p->rank, host_name(), m->refused, SAME_SECRET);
     return MR_OK;
 }
 
-/* Let in `count` connections; `link`: one that comes last. */
+/* Accept `count` connections; `link`: the link that is established last. */
 static mr_status wait_for(rendezvous *m, int count, int link)
 {
     struct pollfd p[GUESTS + 1];
@@ -426,7 +435,7 @@ static mr_status wait_for(rendezvous *m, int count, int link)
             if (p[i].revents)
                 hear_guest(m, i, &in);
             else if (mr_now_s() > m->guests[i].since + GUEST_MS * 1e-3)
-                refuse(m, &m->guests[i], "it said nothing"), drop_guest(m, i, false);
+                refuse(m, &m->guests[i], "it sent nothing"), drop_guest(m, i, false);
             count -= in;
         }
         if (p[n].revents)
@@ -445,7 +454,7 @@ static void set_where(tcp_links *l, const struct sockaddr_storage *at, socklen_t
     snprintf(l->where, sizeof l->where, "%s port %d", host, port);
 }
 
-/* Before the next try, if there is still a rank to reach. */
+/* Pause before the next attempt, if no rank has left. */
 static mr_status wait_a_moment(const rendezvous *m)
 {
     MR_TRY(mr_interrupt_check());
@@ -457,18 +466,19 @@ static mr_status wait_a_moment(const rendezvous *m)
 static void say_who_is_far(rendezvous *m)
 {
     if (takes_long(m))
-        mr_log(MR_LOG_WARN, "rank %d on %s cannot reach rank 0 at %s port %d: %.250s; it tries on",
+        mr_log(MR_LOG_WARN,
+               "rank %d on %s cannot reach rank 0 at %s port %d: %.250s; it tries again",
                m->p->rank, host_name(), m->p->host, m->p->port, mr_error_last()->text);
 }
 
-// an address that means another host everywhere
+// a loopback address, which other hosts cannot use
 static bool is_loopback(const char *host)
 {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
 }
 
-/* Listen for the ranks behind this one where they will call: at the address from which this one has
- * called rank 0, which hands it on. */
+/* Listen for the ranks above this one, at the address from which this one has connected to rank 0:
+ * rank 0 sends it to them. */
 static mr_status listen_beside(rendezvous *m, int fd)
 {
     struct sockaddr_storage at;
@@ -484,11 +494,11 @@ static mr_status listen_beside(rendezvous *m, int fd)
                          0, 1, &m->listener, &m->port);
 }
 
-/* One try at every address and port of rank 0. */
+/* Try every address and port of rank 0 once. */
 static mr_status try_first(rendezvous *m, const struct addrinfo *list, verdict *said)
 {
     const mr_tcp_place *p = m->p;
-    mr_status st = mr_fail(MR_E_NODE, "it has no address");
+    mr_status st = mr_fail(MR_E_NODE, "the name has no address");
     verdict last;
     for (const struct addrinfo *a = list; a; a = a->ai_next)
         for (int i = 0; i < MR_MAX(p->ports, 1); i++) {
@@ -524,9 +534,9 @@ static mr_status try_first(rendezvous *m, const struct addrinfo *list, verdict *
     return st;
 }
 
-/* Would rank 0 say the same again? With one port it is rank 0 that has answered; with several it
- * may be one of another run, or a stranger, so that another secret is believed after a while, also
- * where rank 0 has gone because of it. */
+/* Whether another attempt is useless. With one port, rank 0 itself has answered. With several, the
+ * answer can come from another run or a foreign process. So a wrong secret is final only after a
+ * while, even if rank 0 has left because of it. */
 static bool is_final(rendezvous *m, verdict *said)
 {
     if (*said == NO_SECRET && m->doubted == 0)
@@ -540,7 +550,7 @@ static mr_status reach_first(rendezvous *m)
 {
     const mr_tcp_place *p = m->p;
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
-    // who names one port has rank 0's host listen there before any rank starts
+    // with one port, rank 0's host listens there before any rank starts
     const bool listens = p->ports <= 1;
     const double link_end = MR_MIN(m->end, m->began + LINK_MS * 1e-3);
     verdict said;
@@ -570,11 +580,11 @@ static mr_status reach_first(rendezvous *m)
                    p->rank, host_name(), p->host, p->port, mr_now_s() - m->began, why,
                    said == NO_SECRET ? SAME_SECRET
                    : said == RELAYED ? OTHER_PORT
-                                     : "a name or address (addr=) of rank 0's host that this host "
-                                       "can reach, a port that no firewall closes");
+                                     : "use a name or address (addr=) of rank 0's host that this "
+                                       "host can reach, and a port that no firewall blocks");
 }
 
-/* Where rank r listens, as this rank can reach it. */
+/* The address at which this rank can reach rank r. */
 static mr_status address_of(const rendezvous *m, int r, struct sockaddr_storage *at, socklen_t *n)
 {
     const seat *s = &m->seats[r];
@@ -583,11 +593,14 @@ static mr_status address_of(const rendezvous *m, int r, struct sockaddr_storage 
     *at = m->first, *n = m->first_bytes;
     if (r > 0 && !is_loopback(s->host)) {
         if (getaddrinfo(s->host, NULL, &want, &found) != 0)
-            return mr_fail(MR_E_NODE, "rank %d is said to be at '%.59s'", r, s->host);
+            return mr_fail(MR_E_NODE,
+                           "rank %d has sent the address '%.59s', which is not an IP address; try: "
+                           "MOONREEL_HOST or addr= with an address of its host",
+                           r, s->host);
         memcpy(at, found->ai_addr, found->ai_addrlen), *n = found->ai_addrlen;
         freeaddrinfo(found);
     }
-    // a rank on the host of rank 0 has the address of rank 0, with a port of its own
+    // a rank on the host of rank 0 has the same address and its own port
     if (r > 0)
         tcp_set_port(at, s->port);
     return MR_OK;
@@ -603,7 +616,8 @@ static mr_status reach(rendezvous *m, int r, int link)
     MR_TRY(address_of(m, r, &at, &n));
     set_where(&m->links[r], &at, n);
     do {
-        // it listens since it is in the list: no later try would reach it
+        // the rank listens already, since it is in the list: if it cannot be reached now, it cannot
+        // later
         st = tcp_dial((struct sockaddr *)&at, n, MR_MIN(m->end, mr_now_s() + LINK_MS * 1e-3), fd);
         if (st != MR_OK)
             break;
@@ -616,14 +630,14 @@ static mr_status reach(rendezvous *m, int r, int link)
     char why[256];
     snprintf(why, sizeof why, "%.250s", mr_error_last()->text);
     return mr_fail(MR_E_NODE,
-                   "rank %d on %s cannot reach rank %d at %s: %s; try: a firewall on either host "
-                   "that lets ranks connect to each other",
+                   "rank %d on %s cannot reach rank %d at %s: %s; try: allow connections between "
+                   "the ranks in the firewalls of both hosts",
                    m->p->rank, host_name(), r, m->links[r].where, why);
 }
 
-/* ---- both ---- */
+/* ---- both sides ---- */
 
-/* Ranks whose number is above this one's and that connect to it. */
+/* The number of ranks above this one that connect to it. */
 static int expected(const rendezvous *m)
 {
     int n = 0;
@@ -658,9 +672,10 @@ static mr_status join_rendezvous(rendezvous *m)
         st = receive_sealed(&m->links[0], LINK_CONTROL, m->seats,
                             (size_t)p->size * sizeof *m->seats, m->end);
     if (st != MR_OK)
-        return mr_fail(MR_E_NODE,
-                       "rank 0 at %s has ended before all %d ranks had come; try: what it says",
-                       m->links[0].where, p->size);
+        return mr_fail(
+            MR_E_NODE,
+            "rank 0 at %s ended before all %d ranks were connected; try: read its output",
+            m->links[0].where, p->size);
     for (int r = 1; r < p->size; r++) {
         m->seats[r].host[sizeof m->seats[r].host - 1] = 0;
         snprintf(m->links[r].where, sizeof m->links[r].where, "%s", m->seats[r].host);
@@ -672,7 +687,7 @@ static mr_status join_rendezvous(rendezvous *m)
     return wait_for(m, expected(m) * LINKS, 0);
 }
 
-/* Ranks that are connected with this one learn why it goes. */
+/* Send the reason why this rank leaves to all connected ranks. */
 static void say_why(const rendezvous *m)
 {
     tcp_word word = {.run = m->p->run, .fence = m->p->fence, .kind = TCP_GIVES_UP};
@@ -685,14 +700,15 @@ static void say_why(const rendezvous *m)
 static mr_status check(const mr_tcp_place *p)
 {
     if (p->size < 1 || p->rank < 0 || p->rank >= p->size)
-        return mr_fail(MR_E_USAGE, "rank %d of %d ranks: expected 0 to %d", p->rank, p->size,
+        return mr_fail(MR_E_USAGE, "rank is %d of %d ranks; expected 0 to %d", p->rank, p->size,
                        p->size - 1);
     if (p->near && (p->rank < p->first || p->rank >= p->first + p->near || p->first < 0 ||
                     p->first + p->near > p->size))
-        return mr_fail(MR_E_USAGE, "rank %d among %d ranks of its host from %d on", p->rank,
+        return mr_fail(MR_E_USAGE,
+                       "rank is %d; expected one of the %d ranks of its host, from %d on", p->rank,
                        p->near, p->first);
     if (p->listener < 0 && (p->port < 1 || p->port + MR_MAX(p->ports, 1) - 1 > 65535))
-        return mr_fail(MR_E_USAGE, "port %d: expected 1 to 65535", p->port);
+        return mr_fail(MR_E_USAGE, "port is %d; expected 1 to 65535", p->port);
     char who[32];
     snprintf(who, sizeof who, "%d ranks", p->size);
     return mr_allow_files((int64_t)p->size * LINKS, who);
@@ -717,11 +733,11 @@ mr_status comm_rendezvous(const mr_tcp_place *p, mr_transport *shared, tcp_links
         say_why(&m);
     while (m.n_guests > 0)
         drop_guest(&m, 0, false);
-    // also for processes that have inherited it
+    // shut down: processes that have inherited the socket must not accept, either
     if (m.listener >= 0)
         shutdown(m.listener, SHUT_RDWR);
     tcp_close(&m.listener);
-    // ranks of one host have talked to rank 0 only for the rendezvous
+    // ranks of this host needed the connection to rank 0 only for the rendezvous
     for (int r = 0; r < p->size; r++)
         if (is_near(p, r))
             tcp_hang_up(&links[r], LINK_CONTROL);

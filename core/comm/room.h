@@ -10,72 +10,73 @@
 /* What all groups of a world share. */
 typedef struct world {
     mr_transport *transport; /* NULL: this rank is alone */
-    int groups;              /* that know it; it goes with the last one */
+    int groups;              /* groups of this world; the last one frees it */
     mr_comm_options options;
-    mr_status broken; /* of the call that ended the world */
+    mr_status broken; /* the error of the call that ended the world */
     char why[1024];
     mr_comm_count counted[MR_COMM_OP_COUNT];
-    mr_comm_count carried[MR_COMM_OP_COUNT]; /* by devices; see carried.c */
+    mr_comm_count carried[MR_COMM_OP_COUNT]; /* calls by devices; see carried.c */
 } world;
 
 struct mr_comm {
     world *world;
     bool owns_world;
     uint32_t id, seq;
-    uint32_t carried; /* calls by devices so far */
-    uint64_t op;      /* the call under way, in what this rank tells of itself */
+    uint32_t carried; /* number of calls by devices so far */
+    uint64_t op;      /* the current call, in the log of operations */
     int rank, size, lane;
     int *world_rank;             /* [size] */
     uint32_t *sent, *got;        /* [size] messages to and from each rank */
-    mr_parcel *sends, *receives; /* [size] of the call under way */
+    mr_parcel *sends, *receives; /* [size] of the current call */
     int n_sends, n_receives;
     const void **parts; /* [size] contributions of ranks */
     int64_t *even;      /* [size] elements of ranks in an even split */
-    int64_t op_group;   /* its number for ops, 0: none */
-    int64_t *equal;     /* [size] of those ops; NULL: none */
+    int64_t op_group;   /* group number for ops; 0: not registered */
+    int64_t *equal;     /* [size] equal counts for these ops, or NULL */
     char *scratch;      /* contributions that wait to be summed */
     size_t scratch_bytes;
 };
 
-/* Number a new call of the group, and compare it over ranks where the options say so.
- * count 0: differs by rank. */
+/* Start a new call of the group, with the next number. If the options say so, compare it over
+ * ranks. count 0: differs by rank. */
 mr_status comm_begin(mr_comm *c, mr_comm_op op, mr_dtype dtype, int64_t count, unsigned detail,
                      mr_comm_head *call);
-/* Put a call among the operations that this rank reports; messages that follow belong to it. */
+/* Add a call to the log of operations of this rank; the next messages belong to it. */
 void comm_record(mr_comm *c, const mr_comm_head *call);
-/* Add a message to the call; `rank` is of the group and another one than this. At most one each
- * way per rank. */
+/* Add a message to the call; `rank` is another rank of the group. At most one message per rank and
+ * direction. */
 void comm_send(mr_comm *c, const mr_comm_head *call, int rank, const void *data, size_t bytes);
 void comm_receive(mr_comm *c, const mr_comm_head *call, int rank, void *data, size_t bytes);
-/* Wait until all messages that were added have moved, then forget them. Errors: see
- * moonreel/comm.h; they end the world. deadline_s 0: that of the world */
+/* Wait until all added messages are transferred, then remove them. Errors: see moonreel/comm.h;
+ * they end the world. deadline_s 0: that of the world */
 mr_status comm_complete(mr_comm *c, const mr_comm_head *call, double deadline_s);
-/* End the world with this thread's error record. Returns its code. */
+/* End the world with the error record of this thread. Returns its code. */
 mr_status comm_break(mr_comm *c, mr_status st);
-/* Has a rank given up, or is `gone` (a rank that was seen to have left, -1: none) lost? Who gives
- * up says so before it leaves, so that is asked last. `call` begins the text.
+/* Check whether a rank has given up, or rank `gone`, which has left (-1: no rank), is lost. A rank
+ * publishes that it gives up before it leaves, so that is checked last. `call` is the prefix of the
+ * text.
  * Errors: MR_E_NODE */
 mr_status comm_look(mr_transport *w, int gone, const char *call);
-/* Bring in[bytes] of every rank to every rank: c->scratch then begins with [size][bytes] in the
- * order of ranks. For little: as few rounds as doublings make the size. */
+/* Send in[bytes] of each rank to all ranks: c->scratch then starts with [size][bytes] in the order
+ * of ranks. For few bytes: it takes log2(size) rounds. */
 mr_status comm_everyone(mr_comm *c, mr_comm_head *call, const void *in, size_t bytes);
-/* c->scratch has at least `bytes` bytes. */
+/* Make c->scratch at least `bytes` bytes large. */
 mr_status comm_scratch(mr_comm *c, size_t bytes);
 
-/* Reduce parts[n] of `count` elements, in their order, into out; out may be one of them when the
- * dtypes are equal. */
+/* Reduce parts[n] of `count` elements, in order, into out; out can be one of them if the dtypes are
+ * equal. */
 void comm_sum(mr_comm_kind kind, mr_dtype dtype, const void *const *parts, int n, int64_t count,
               mr_dtype to, void *out);
-/* Errors: MR_E_USAGE what has no sum */
+/* Errors: MR_E_USAGE a dtype that has no sum */
 mr_status comm_can_sum(mr_dtype dtype, mr_dtype to);
 
 /* "all_reduce 12 (64 f32)" */
 const char *comm_call_text(const mr_comm_head *head, char *buf, size_t cap);
 
-/* Wake the rank of a transport of one host that pauses. */
+/* Wake the rank of a shared-memory transport from a pause. */
 void comm_wake(mr_transport *shared);
 
-/* ---- calls that devices carry, as mr_group has them ---- */
+/* ---- calls that devices carry: the functions of mr_group ---- */
 
 mr_status comm_carried_broadcast(void *user, void *data, size_t bytes);
 mr_status comm_carried_look(void *user, double waited_s);
@@ -86,32 +87,33 @@ mr_comm_count comm_carried_counted(const mr_comm *c, mr_comm_op op);
 
 /* ---- ranks of several hosts ---- */
 
-/* Connections between two ranks: one for each lane, and one for what is no message of a call. */
+/* Connections between two ranks: one per lane, and the control connection for everything that is
+ * not a message of a call. */
 enum { LINK_CONTROL = MR_TRANSPORT_LANES, LINKS };
 typedef struct tcp_links {
-    int fd[LINKS];                  /* -1: none */
-    seal_way in[LINKS], out[LINKS]; /* of these connections; off where the run has no secret */
+    int fd[LINKS];                  /* -1: not connected */
+    seal_way in[LINKS], out[LINKS]; /* of these connections; off if the run has no secret */
     char where[80];                 /* "10.0.0.2 port 40001" */
 } tcp_links;
-/* What travels on LINK_CONTROL. */
+/* A message on LINK_CONTROL. */
 typedef struct tcp_word {
     uint64_t run, fence;
     uint32_t kind; /* TCP_GIVES_UP, TCP_LEAVES */
     char text[1004];
 } tcp_word;
 enum { TCP_GIVES_UP = 1, TCP_LEAVES };
-/* How long a record of `bytes` bytes is on its way. */
+/* The size of a record of `bytes` bytes on the wire. */
 static inline size_t tcp_sealed(const seal_way *w, size_t bytes)
 {
     return bytes + (w->on ? SEAL_TAG : 0);
 }
-/* Say it to a rank that this one is connected with, and do not wait. */
+/* Send a control message to a connected rank, without waiting. */
 void tcp_tell(tcp_links *l, const tcp_word *word);
-/* Close one connection, if there is one, and forget its keys. */
+/* Close a connection, if it is open, and erase its keys. */
 void tcp_hang_up(tcp_links *l, int link);
 
-/* Connect this rank with all that are not on `shared`: links [size], which the caller closes, also
- * after a failure. Errors: those of mr_tcp_transport */
+/* Connect this rank to all ranks that are not on `shared`. links [size]: the caller closes them,
+ * even after a failure. Errors: those of mr_tcp_transport */
 mr_status comm_rendezvous(const mr_tcp_place *place, mr_transport *shared, tcp_links *links);
 
 #endif

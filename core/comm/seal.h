@@ -28,7 +28,7 @@ void seal_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes
                uint8_t out[SEAL_HASH]);
 /* HKDF-Expand with `label` as info: at most SEAL_LABEL bytes. */
 void seal_expand(const uint8_t key[SEAL_HASH], const char *label, uint8_t *out, size_t bytes);
-/* Are these the same? Takes as long whatever they are. */
+/* Whether two strings of bytes are equal, in constant time. */
 static inline bool seal_equal(const void *a, const void *b, size_t bytes)
 {
     const volatile uint8_t *x = a, *y = b;
@@ -38,18 +38,18 @@ static inline bool seal_equal(const void *a, const void *b, size_t bytes)
     return other == 0;
 }
 
-/* ---- ChaCha20-Poly1305 ----
- * Of a text that is encrypted, without associated data; or of associated data alone, which stay as
- * they are and get a tag. */
+/* ---- ChaCha20-Poly1305 ---- It encrypts a text without associated data, or only authenticates
+ * associated data. */
 
-/* Our own, which is always there. out [bytes] may be `in`; NULL: a tag alone. */
+/* Our implementation, which is always available. out [bytes] can be `in`; NULL: only compute the
+ * tag. */
 void chacha_seal(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], const void *in,
                  size_t bytes, void *out, uint8_t tag[SEAL_TAG]);
-/* `hidden`: it is encrypted. False: the tag does not fit, and `data` is as it was. */
+/* `hidden`: the data is encrypted. False: the tag does not match, and `data` is unchanged. */
 bool chacha_open(const uint8_t key[SEAL_KEY], const uint8_t nonce[SEAL_NONCE], void *data,
                  size_t bytes, bool hidden, const uint8_t tag[SEAL_TAG]);
 
-/* The tag's part of it, with a key for one text: sums of whole blocks of 16 bytes. */
+/* The state of the tag, with a key for one text: sums of whole blocks of 16 bytes. */
 typedef struct poly1305 {
     uint64_t r[3], h[3]; /* limbs of 44, 44 and 42 bits */
     uint64_t pad[2];
@@ -58,35 +58,36 @@ void poly1305_begin(poly1305 *p, const uint8_t key[SEAL_KEY]);
 void poly1305_add(poly1305 *p, const void *data, size_t bytes);
 void poly1305_end(poly1305 *p, uint8_t tag[SEAL_TAG]);
 
-/* That of libcrypto, several times faster: a context for one key; NULL: the library is not there,
- * or it fails. MOONREEL_LIBCRYPTO names another file. Contexts belong to one thread at a time. */
+/* The implementation of libcrypto, several times faster: a context for one key. NULL: the library
+ * is not installed, or fails. MOONREEL_LIBCRYPTO names another file. One thread at a time can use a
+ * context. */
 typedef struct crypto_key crypto_key;
 crypto_key *crypto_new(const uint8_t key[SEAL_KEY], bool seals);
 bool crypto_seal(crypto_key *k, const uint8_t nonce[SEAL_NONCE], const void *in, size_t bytes,
                  void *out, uint8_t tag[SEAL_TAG]);
-/* False: the tag does not fit; `data` is undefined then. */
+/* False: the tag does not match; `data` is undefined then. */
 bool crypto_open(crypto_key *k, const uint8_t nonce[SEAL_NONCE], void *data, size_t bytes,
                  bool hidden, const uint8_t tag[SEAL_TAG]);
 void crypto_free(crypto_key *k); /* NULL is fine */
 
-/* ---- one way of a connection ---- */
+/* ---- one direction of a connection ---- */
 
 typedef struct seal_way {
     uint8_t key[SEAL_KEY], iv[SEAL_NONCE];
-    uint64_t number;    /* of the next record */
-    crypto_key *crypto; /* NULL: our own cipher */
-    bool on;            /* false: bytes go as they are, without a tag */
-    bool hides;         /* what goes is encrypted */
+    uint64_t number;    /* number of the next record */
+    crypto_key *crypto; /* NULL: use our implementation */
+    bool on;            /* false: bytes are sent without encryption and tag */
+    bool hides;         /* the data is encrypted */
 } seal_way;
 
-/* Keys from the secret of this way. Owns: seal_end frees what the way holds. */
+/* Derive the key from the secret of this direction. Owns: seal_end frees its memory. */
 void seal_begin(seal_way *w, const uint8_t secret[SEAL_HASH], bool seals, bool hides);
 void seal_end(seal_way *w);
-/* The next record: its tag, and what goes in the place of `in` to out [bytes], where the way hides
- * it; else out is not written. Errors: MR_E_INTERNAL libcrypto fails */
+/* Seal the next record: write its tag and, if the direction encrypts, the data to send instead of
+ * `in` to out [bytes]; else out is not written. Errors: MR_E_INTERNAL libcrypto fails */
 mr_status seal_record(seal_way *w, const void *in, size_t bytes, void *out, void *tag);
-/* The same record on the other side, in place. Errors: MR_E_NODE it is not the one that was sealed
- * as this number; `data` is undefined then */
+/* Open the next record on the other side, in place. Errors: MR_E_NODE the record is not the one
+ * that was sealed with this number; `data` is undefined then */
 mr_status seal_open(seal_way *w, void *data, size_t bytes, const void *tag);
 
 #endif

@@ -15,17 +15,17 @@
 #include <unistd.h>
 
 enum {
-    RINGS_BYTES = 64 << 20, /* of all rings, as far as their least and largest sizes let it be */
+    RINGS_BYTES = 64 << 20, /* bytes of all rings, within their least and largest sizes */
     RING_LEAST = 512,
     RING_MOST = 1 << 20,
-    TELLERS = 16, /* ranks that give up at a time, each with its text */
-    PIECE_BYTES =
-        64 << 10, /* copied before the other side hears of it, so that both copy at a time */
-    SLEEP_MS = 20 /* at most, so that deadlines and losses are seen */
+    TELLERS = 16,           /* most ranks that give up concurrently, each with its text */
+    PIECE_BYTES = 64 << 10, /* bytes copied before the other side is notified, so that both copy
+                   * concurrently */
+    SLEEP_MS = 20           /* most, so that deadlines and lost ranks are noticed */
 };
 static const uint64_t MAGIC = 0x32676e697465656d; /* "meeting2" */
 
-/* Counters of bytes since the start; their difference lies in the ring. */
+/* Counters of bytes since the start; their difference is the fill level of the ring. */
 typedef struct ring {
     _Alignas(MR_CACHE_LINE) _Atomic uint64_t written;
     _Alignas(MR_CACHE_LINE) _Atomic uint64_t taken;
@@ -33,18 +33,18 @@ typedef struct ring {
 } ring;
 
 typedef struct seat {
-    _Alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* counts whatever may interest this rank */
+    _Alignas(MR_CACHE_LINE) _Atomic uint32_t bell; /* incremented by each event for this rank */
     _Atomic uint32_t sleepers;
-    _Atomic uint32_t left; /* counts up over the ranks that leave; 0: this one has not */
+    _Atomic uint32_t left; /* the order in which ranks leave, from 1; 0: this one has not left */
 } seat;
 
 typedef struct board {
     uint64_t magic;
     int32_t ranks;
     uint32_t ring_bytes; /* a power of two */
-    uint64_t bytes;      /* of the whole block */
+    uint64_t bytes;      /* size of the block */
     _Atomic uint32_t tellers, leavers;
-    _Atomic uint32_t aborted; /* the text that counts, from 1; 0: none */
+    _Atomic uint32_t aborted; /* index of the valid text, from 1; 0: no rank has given up */
     char why[TELLERS][1024];
     seat seats[];
 } board;
@@ -58,7 +58,7 @@ struct mr_segment {
 typedef struct shared_transport {
     mr_transport transport;
     board *at;
-    mr_segment *own; /* goes with the transport */
+    mr_segment *own; /* freed with the transport */
 } shared_transport;
 
 /* ---- the block ---- */
@@ -71,7 +71,7 @@ static size_t rings_at(int ranks)
 
 static ring *ring_of(const board *b, int lane, int from, int to)
 {
-    // rings that a rank reads lie together
+    // rings that a rank reads are adjacent
     size_t n = (size_t)b->ranks, i = ((size_t)lane * n + (size_t)to) * n + (size_t)from;
     return (ring *)(void *)((char *)(uintptr_t)b + rings_at(b->ranks) +
                             i * (sizeof(ring) + b->ring_bytes));
@@ -109,8 +109,9 @@ mr_status mr_segment_new(int ranks, mr_segment **out)
         return mr_fail_memory(sizeof *m);
     m->fd = memfd_create("moonreel-ranks", 0), m->owns_fd = true;
     if (m->fd < 0 || ftruncate(m->fd, (off_t)bytes) != 0) {
-        mr_status st = mr_fail(MR_E_MEMORY, "cannot make %zu bytes that ranks share: %s", bytes,
-                               strerror(errno));
+        mr_status st =
+            mr_fail(MR_E_MEMORY, "cannot allocate %zu bytes of memory that ranks share: %s", bytes,
+                    strerror(errno));
         mr_segment_free(m);
         return st;
     }
@@ -119,7 +120,7 @@ mr_status mr_segment_new(int ranks, mr_segment **out)
         mr_segment_free(m);
         return st;
     }
-    // the pages are cleared, and taken when a ring is first used
+    // pages are zero, and are allocated when a ring is first used
     m->at->ranks = ranks, m->at->ring_bytes = ring_bytes, m->at->bytes = bytes;
     m->at->magic = MAGIC;
     *out = m;
@@ -240,7 +241,7 @@ static mr_status receive(mr_transport *w, mr_parcel *p)
 
 static void drop(mr_transport *w, mr_parcel *p)
 {
-    // what lies in the ring stays there: the world is over
+    // the rest stays in the ring: the world has ended
     (void)w, (void)p;
 }
 
@@ -251,7 +252,7 @@ static bool has_left(mr_transport *w, int rank)
     return atomic_load(&((shared_transport *)w)->at->seats[rank].left) != 0;
 }
 
-// no bell: whoever waits looks for losses before it sleeps again
+// no bell: a waiting rank checks for lost ranks before it sleeps again
 static void leave(board *b, int rank)
 {
     if (!atomic_load(&b->seats[rank].left))
@@ -268,8 +269,8 @@ int mr_segment_left(const mr_segment *m, int rank)
     return (int)atomic_load(&m->at->seats[rank].left);
 }
 
-/* Each writes a text of its own and the first that is whole counts, so that no rank returns from
- * here before there is one, also where another one is held up or ends in between. */
+/* Each rank writes its own text, and the first complete text is the valid one. So a valid text
+ * exists when any rank returns from here, even if another rank is delayed or ends in between. */
 static void give_up(board *b, const char *text)
 {
     uint32_t none = 0;

@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { LEAST_FILES = 64, SPARE_FILES = 256 }; /* that a process opens for other things */
+enum { LEAST_FILES = 64, SPARE_FILES = 256 }; /* files that a process needs for other purposes */
 
 mr_status mr_allow_files(int64_t count, const char *who)
 {
@@ -59,7 +59,7 @@ void tcp_name_of(const struct sockaddr_storage *at, socklen_t n, char *host, siz
     if (getnameinfo((const struct sockaddr *)at, n, host, (socklen_t)cap, service, sizeof service,
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         snprintf(host, cap, "?");
-    // an IPv4 address that came through a socket of IPv6
+    // an IPv4 address of an IPv6 socket
     if (strncmp(host, "::ffff:", 7) == 0 && strchr(host, '.'))
         memmove(host, host + 7, strlen(host + 7) + 1);
     if (port)
@@ -104,7 +104,8 @@ static bool address_of_interface(const char *name, struct sockaddr_storage *at, 
     return *bytes > 0;
 }
 
-/* Where `where` is: an interface, a name or an address; all addresses, where it is empty. */
+/* The address of `where`, which is an interface, a name or an address; empty means all
+ * addresses. */
 static mr_status find_where(const char *where, struct sockaddr_storage *at, socklen_t *bytes)
 {
     const struct addrinfo want = {.ai_socktype = SOCK_STREAM};
@@ -142,7 +143,7 @@ mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, i
     MR_TRY(find_where(where, &at, &bytes));
     const bool all = !where || !*where;
     for (int i = 0; i < MR_MAX(ports, 1); i++) {
-        // where IPv6 is switched off, IPv4 alone
+        // if IPv6 is disabled, use IPv4
         if (try_listen(&at, bytes, first_port + i, fd) == MR_OK ||
             (all && errno == EAFNOSUPPORT &&
              try_listen(&four, sizeof(struct sockaddr_in), first_port + i, fd) == MR_OK)) {
@@ -153,10 +154,10 @@ mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, i
             break;
     }
     const int why = errno;
-    return mr_fail(
-        MR_E_NODE, "cannot listen at %s%sport %d%s: %s; try: %s", all ? "" : where, all ? "" : " ",
-        first_port, ports > 1 ? " or those behind it" : "", strerror(why),
-        why == EADDRNOTAVAIL ? "an interface or an address of this host" : "another MASTER_PORT");
+    return mr_fail(MR_E_NODE, "cannot listen at %s%sport %d%s: %s; try: %s", all ? "" : where,
+                   all ? "" : " ", first_port, ports > 1 ? " or the next ones" : "", strerror(why),
+                   why == EADDRNOTAVAIL ? "an interface or an address of this host"
+                                        : "another MASTER_PORT");
 }
 
 mr_status tcp_carry(int fd, void *data, size_t bytes, bool out, double end)
@@ -169,7 +170,7 @@ mr_status tcp_carry(int fd, void *data, size_t bytes, bool out, double end)
             continue;
         }
         if (n == 0)
-            return mr_fail(MR_E_NODE, "it has hung up");
+            return mr_fail(MR_E_NODE, "it closed the connection");
         if (errno != EAGAIN && errno != EINTR)
             return mr_fail(MR_E_NODE, "%s", strerror(errno));
         struct pollfd p = {fd, out ? POLLOUT : POLLIN, 0};

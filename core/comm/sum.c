@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 512 }; /* elements whose sums stay in the first cache */
+enum { BLOCK = 512 }; /* elements whose sums stay in the L1 cache */
 
 #define LOAD_F32(p, i)      (((const float *)(p))[i])
 #define LOAD_F64(p, i)      (((const double *)(p))[i])
@@ -17,12 +17,12 @@ enum { BLOCK = 512 }; /* elements whose sums stay in the first cache */
 #define STORE_I64(p, i, x)  (((uint64_t *)(p))[i] = (x))
 #define STORE_I32(p, i, x)  (((uint32_t *)(p))[i] = (x))
 
-// a value that is no number stays; of equal ones the first counts
+// NaN stays; of equal values the first is kept
 #define MAX_FLOAT(a, b) ((b) > (a) || isnan(b) ? (b) : (a))
 #define MAX_I64(a, b)   ((int64_t)(b) > (int64_t)(a) ? (b) : (a))
 #define MAX_I32(a, b)   ((int32_t)(b) > (int32_t)(a) ? (b) : (a))
 
-/* name(kind, parts, n, count, out): sums wrap around in whole numbers */
+/* name(kind, parts, n, count, out); integer sums wrap around */
 #define REDUCTION(name, type, LOAD, STORE, MAX)                                                    \
     static void name(mr_comm_kind kind, const void *const *parts, int n, int64_t count, void *out) \
     {                                                                                              \

@@ -24,7 +24,7 @@
 
 enum {
     EVENTS = 64,
-    RECORD_BYTES = 256 << 10 /* of a message that are sealed together */
+    RECORD_BYTES = 256 << 10 /* bytes of a message that are sealed together */
 };
 static const double LOST_AFTER_S = 10;
 
@@ -33,29 +33,31 @@ typedef struct frame {
     mr_comm_head head;
 } frame;
 
-/* What comes on a lane: a frame, or a record of the bytes behind it, in the caller's memory. */
+/* The receive state of a lane: a frame, or a record of the bytes after it, in the caller's
+ * memory. */
 typedef struct half_in {
     struct {
         frame frame;
         uint8_t tag[SEAL_TAG];
     } head;
-    size_t moved;  /* bytes of head */
-    size_t opened; /* bytes of the message before the record under way */
-    size_t tagged; /* bytes of its tag */
+    size_t moved;  /* received bytes of head */
+    size_t opened; /* bytes of the message before the current record */
+    size_t tagged; /* received bytes of the tag */
     uint8_t tag[SEAL_TAG];
 } half_in;
 
-/* What goes out: a frame as it is, or sealed, and with it a record of the bytes behind it. */
+/* The send state of a lane: a frame, plain or sealed, followed by a record of the bytes after
+ * it. */
 typedef struct half_out {
     struct {
         frame frame;
         uint8_t tag[SEAL_TAG];
     } head;
-    size_t moved;        /* bytes of head, of the record and its tag */
-    size_t heads, bytes; /* how many of these there are of head, and of the record */
+    size_t moved;        /* sent bytes of head, record and tag */
+    size_t heads, bytes; /* sizes of head and of the record */
     const void *record;  /* the caller's memory, or `hidden` */
     uint8_t tag[SEAL_TAG];
-    uint8_t *hidden; /* [RECORD_BYTES] encrypted; NULL until the first time */
+    uint8_t *hidden; /* [RECORD_BYTES] encrypted data; NULL until first used */
 } half_out;
 
 typedef struct peer {
@@ -65,24 +67,25 @@ typedef struct peer {
         tcp_word word;
         uint8_t tag[SEAL_TAG];
     } said;
-    size_t heard; /* bytes of it */
-    bool quiet;   /* it has said that it leaves or gives up */
+    size_t heard; /* received bytes of the control message */
+    bool quiet;   /* it has announced that it leaves or gives up */
     _Atomic bool left;
 } peer;
 
 typedef struct tcp_transport {
     mr_transport transport;
-    mr_transport *shared; /* of the ranks of this host, with the bell */
-    mr_segment *own;      /* where this rank is alone on its host */
-    int first;            /* of these ranks */
+    mr_transport *shared; /* transport of the ranks of this host, with the bell */
+    mr_segment *own;      /* used if this rank is alone on its host */
+    int first;            /* first rank of this host */
     uint64_t run, fence;
     tcp_links *links; /* [size] */
     peer *peers;      /* [size] */
     int events, stop;
     pthread_t listener;
     bool listens;
-    pthread_mutex_t hearing; /* what others say, by the listener or by who misses one of them */
-    _Atomic bool sent_why;   /* this rank has said why the world is over */
+    pthread_mutex_t hearing; /* control messages, read by the listener thread or by a thread that
+                              * waits for a rank */
+    _Atomic bool sent_why;   /* this rank has sent why the world ended */
 } tcp_transport;
 
 static tcp_transport *tcp_of(mr_transport *w)
@@ -97,7 +100,8 @@ static bool is_near(const tcp_transport *t, int rank)
 
 /* ---- messages ---- */
 
-/* The same message on the transport of this host, whose ranks count from its first one. */
+/* Pass a message to the transport of this host, whose ranks count from the first one of the
+ * host. */
 static mr_status on_shared(tcp_transport *t, mr_parcel *p,
                            mr_status (*go)(mr_transport *, mr_parcel *))
 {
@@ -107,7 +111,7 @@ static mr_status on_shared(tcp_transport *t, mr_parcel *p,
     return st;
 }
 
-/* How much a call on a socket has moved; 0 also where the rank has gone. */
+/* The bytes that a socket call transferred; 0 if the rank has gone, too. */
 static size_t moved_by(tcp_transport *t, int rank, ssize_t n, bool received)
 {
     if (n > 0)
@@ -140,7 +144,7 @@ static mr_status send_plain(tcp_transport *t, half_out *h, mr_parcel *p)
     return MR_OK;
 }
 
-/* The next records: of the frame, and of the bytes that come next. */
+/* Seal the next records: the frame, and the bytes after it. */
 static mr_status seal_next(seal_way *way, half_out *h, mr_parcel *p)
 {
     h->moved = h->heads = 0;
@@ -194,7 +198,7 @@ static mr_status send_parcel(mr_transport *w, mr_parcel *p)
     return t->links[p->peer].out[p->lane].on ? send_sealed(t, h, p) : send_plain(t, h, p);
 }
 
-/* What has come whole, where it is sealed. */
+/* Open a complete record, if records are sealed. */
 static mr_status open_record(tcp_transport *t, const mr_parcel *p, void *data, size_t bytes,
                              const uint8_t *tag)
 {
@@ -235,7 +239,8 @@ static mr_status receive_head(tcp_transport *t, half_in *h, mr_parcel *p)
     return check_frame(t, p, &h->head.frame);
 }
 
-/* The bytes of a message, record by record: nothing counts as come before its tag has. */
+/* Receive the bytes of a message, record by record. Bytes count as received only after their tag is
+ * verified. */
 static mr_status receive_bytes(tcp_transport *t, half_in *h, mr_parcel *p)
 {
     const seal_way *way = &t->links[p->peer].in[p->lane];
@@ -269,13 +274,13 @@ static mr_status receive_parcel(mr_transport *w, mr_parcel *p)
 
 static void drop(mr_transport *w, mr_parcel *p)
 {
-    // what is half sent or received stays so: the world is over
+    // a message that is partly transferred stays so: the world has ended
     tcp_transport *t = tcp_of(w);
     if (is_near(t, p->peer))
         t->shared->ops->drop(t->shared, p);
 }
 
-/* ---- what is no message ---- */
+/* ---- control messages ---- */
 
 static void tell_all(tcp_transport *t, uint32_t kind, const char *text)
 {
@@ -289,8 +294,8 @@ static void abort_all(mr_transport *w, const char *text)
 {
     tcp_transport *t = tcp_of(w);
     t->shared->ops->abort(t->shared, text);
-    // also who has heard it from another one: that one may not have reached all when this one
-    // leaves
+    // forward a reason from another rank, too: that rank may not have reached all ranks when this
+    // one leaves
     if (!atomic_exchange(&t->sent_why, true))
         tell_all(t, TCP_GIVES_UP, text);
 }
@@ -310,7 +315,7 @@ static void pause_until(mr_transport *w, uint32_t seen)
     tcp_of(w)->shared->ops->pause(tcp_of(w)->shared, seen);
 }
 
-/* ---- the thread that listens ---- */
+/* ---- the listener thread ---- */
 
 static void lost(tcp_transport *t, int rank, const char *text)
 {
@@ -321,7 +326,7 @@ static void lost(tcp_transport *t, int rank, const char *text)
     p->quiet = true;
     char why[256];
     snprintf(why, sizeof why, "rank %d at %s %s", rank, t->links[rank].where, text);
-    // every other rank has seen the same, or its host is what is lost
+    // every other rank notices the same, unless its host is lost
     t->shared->ops->abort(t->shared, why);
     atomic_store(&p->left, true);
 }
@@ -362,12 +367,12 @@ static void hear_all(tcp_transport *t, int rank)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n == 0) {
-            lost(t, rank, "has ended without a word");
+            lost(t, rank, "has ended without a notice");
             return;
         }
         if (n < 0) {
             snprintf(text, sizeof text,
-                     "does not answer: %s; try: is its host up, and the network to it?",
+                     "does not answer: %s; try: check that its host is up, and the network to it",
                      strerror(errno));
             lost(t, rank, text);
             return;
@@ -385,8 +390,8 @@ static void hear(tcp_transport *t, int rank)
     pthread_mutex_unlock(&t->hearing);
 }
 
-/* What a rank said before it left counts first: a lane may end before the listener has come to the
- * connection on which it gave up. */
+/* Read the control messages of a rank before its loss counts: a lane can close before the listener
+ * thread has read on the control connection that the rank gave up. */
 static bool has_left(mr_transport *w, int rank)
 {
     tcp_transport *t = tcp_of(w);
@@ -415,8 +420,8 @@ static void *listen_for_all(void *arg)
     }
 }
 
-/* A host that does not answer is found by the kernel, which also answers for a process that is
- * stopped: nothing else is on this connection for long. */
+/* Let the kernel detect a host that does not answer. It also answers for a stopped process, so a
+ * long silence on this connection is normal. */
 static void watch_host(int fd, double lost_after_s)
 {
     const int on = 1, every = 1, idle = MR_MAX(1, (int)(lost_after_s / 3));
@@ -432,14 +437,16 @@ static mr_status add_event(tcp_transport *t, int fd, uint32_t what, int rank, in
     struct epoll_event e = {.events = what, .data.u64 = (uint64_t)rank << 8 | (uint64_t)link};
     return epoll_ctl(t->events, EPOLL_CTL_ADD, fd, &e) == 0
                ? MR_OK
-               : mr_fail(MR_E_NODE, "cannot listen to rank %d: %s", rank, strerror(errno));
+               : mr_fail(MR_E_NODE, "cannot watch the connection to rank %d: %s", rank,
+                         strerror(errno));
 }
 
 static mr_status start_listening(tcp_transport *t, double lost_after_s)
 {
     t->events = epoll_create1(EPOLL_CLOEXEC), t->stop = eventfd(0, EFD_CLOEXEC);
     if (t->events < 0 || t->stop < 0)
-        return mr_fail(MR_E_NODE, "cannot listen to other ranks: %s", strerror(errno));
+        return mr_fail(MR_E_NODE, "cannot watch the connections to other ranks: %s",
+                       strerror(errno));
     MR_TRY(add_event(t, t->stop, EPOLLIN, t->transport.size, 0));
     for (int r = 0; r < t->transport.size; r++) {
         const int *fd = t->links[r].fd;

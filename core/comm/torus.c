@@ -6,9 +6,10 @@
 #include <string.h>
 
 struct mr_torus {
-    mr_comm *within, *between; /* ranks of this node; this place of all nodes */
-    int64_t *counts;           /* [more of both sizes] equal chunks of a hop */
-    char *partial;             /* sums of this node */
+    mr_comm *within, *between; /* the ranks of this host; the ranks with this local index on all
+                                * hosts */
+    int64_t *counts;           /* [larger of both sizes] equal chunks of a hop */
+    char *partial;             /* sums of this host */
     size_t partial_bytes;
 };
 
@@ -26,7 +27,7 @@ mr_status mr_torus_new(mr_comm *c, int local, mr_torus **out)
     mr_status st = t->counts ? MR_OK : comm_break(c, mr_fail_memory(sizeof *t->counts));
     if (st == MR_OK)
         st = mr_comm_split(c, rank / local, rank, 0, &t->within);
-    // on a lane of its own: hop 2 of a bucket runs in parallel with hop 1 of the next
+    // on lane 1: hop 2 of a bucket runs in parallel with hop 1 of the next one
     if (st == MR_OK)
         st = mr_comm_split(c, rank % local, rank, 1, &t->between);
     if (st != MR_OK) {

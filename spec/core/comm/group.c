@@ -112,11 +112,12 @@ static void wrong_lane(void)
     mr_comm *c, *part;
     CHECK_OK(mr_comm_world(NULL, NULL, &c));
     CHECK_FAILS(mr_comm_split(c, 0, 0, MR_TRANSPORT_LANES, &part), MR_E_USAGE,
-                "lane 2: expected 0 to 1");
+                "lane is 2; expected 0 to 1");
     CHECK_OK(mr_comm_split(c, 0, 0, 0, &part));
     // a group outlives its world, and says so
     mr_comm_free(c);
-    CHECK_FAILS(mr_comm_barrier(part, 0), MR_E_USAGE, "the world of ranks is over: it was closed");
+    CHECK_FAILS(mr_comm_barrier(part, 0), MR_E_USAGE,
+                "the world of ranks has ended: it was closed");
     mr_comm_free(part);
 }
 

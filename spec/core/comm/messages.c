@@ -129,8 +129,10 @@ static void disagreements(void)
     // told by the ranks that meet, and by name when calls are compared before they are made
     fail((odd){reduces, gathers}, 3, false, MR_E_NODE, "rank 1 is at all_gather 0 (3 f32)");
     fail((odd){reduces, gathers}, 3, true, MR_E_NODE,
-         "rank 1: all_gather 0 (3 f32), where rank 0 and most others make all_reduce 0 (3 f32)");
-    fail((odd){does_both, skips}, 3, true, MR_E_NODE, "rank 1: all_reduce 0 (3 f32), where rank 0");
+         "rank 1 makes the call all_gather 0 (3 f32), while rank 0 and most others make all_reduce "
+         "0 (3 f32)");
+    fail((odd){does_both, skips}, 3, true, MR_E_NODE,
+         "rank 1 makes the call all_reduce 0 (3 f32), while rank 0");
     fail((odd){does_both, skips}, 3, false, MR_E_NODE, "is at all_reduce 0");
     fail((odd){reduces, reduces_doubles}, 3, false, MR_E_SHAPE,
          "rank 1 calls all_reduce 0 (3 f64)");
@@ -165,7 +167,7 @@ static mr_status never_comes(rank_case *c)
     atomic_fetch_add(gone, 1);
     // the world is over for this rank, at once and with the reason
     if (st != MR_E_NODE || mr_comm_all_reduce(c->world, MR_COMM_SUM, MR_F32, x, 3) != MR_E_NODE ||
-        !strstr(mr_error_last()->text, "the world of ranks is over: barrier 0: "))
+        !strstr(mr_error_last()->text, "the world of ranks has ended: barrier 0: "))
         return mr_fail(MR_E_FAIL, "the world goes on: %s", mr_error_last()->text);
     return mr_fail(st, "%s", text);
 }

@@ -449,7 +449,7 @@ static void callers_prove(void)
     close(one), close(two), close(three);
     pthread_join(thread, NULL);
     CHECK_INT(zero.st, MR_E_NODE);
-    CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 has ended while ranks met") != NULL);
+    CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 ended during the rendezvous") != NULL);
 }
 
 /* One that calls on some of its links and not on all has not come. */
@@ -472,7 +472,7 @@ static void half_a_rank(void)
         CHECK_INT(t.got.verdict, WELCOME);
     }
     pthread_join(thread, NULL);
-    if (!CHECK(strstr(zero.text, ": rank 1 of 2 has not come in 1 s") != NULL))
+    if (!CHECK(strstr(zero.text, ": rank 1 of 2 has not connected in 1 s") != NULL))
         printf("%s\n", zero.text);
     close(fd[0]), close(fd[LINK_CONTROL]);
 }
@@ -552,7 +552,7 @@ static void stand_in(bool knows, int rank)
     pthread_join(thread, NULL);
     close(first), close(again), close(listener);
     CHECK_INT(one.st, MR_E_NODE);
-    CHECK(strstr(one.text, "it is of another run") != NULL);
+    CHECK(strstr(one.text, "it belongs to another run") != NULL);
 }
 
 static void other_run(mr_tcp_place *p)
@@ -605,15 +605,16 @@ static void refuse(void (*more)(mr_tcp_place *), const char *reason, const char 
 
 static void refusals(void)
 {
-    refuse(other_run, "it is of another run",
-           "rank 2 of 3 has not come in 0.2 s; one from 127.0.0.1 "
-           "was sent away: it is of another run");
-    refuse(other_launch, "it is of another launch of this run", "rank 2 of 3 has not come");
-    refuse(other_secret, "it has another secret", "sent away: it has another secret");
-    refuse(other_way, "MOONREEL_ENCRYPT is not the same", "rank 2 of 3 has not come");
-    refuse(other_size, "it expects another number of ranks", "rank 2 of 3 has not come");
-    refuse(twice, "that rank is here already", "rank 2 of 3 has not come");
-    refuse(away, "rank 3 of 3 ranks: expected 0 to 2", "rank 2 of 3 has not come in 0.2 s");
+    refuse(other_run, "it belongs to another run",
+           "rank 2 of 3 has not connected in 0.2 s; a connection from "
+           "127.0.0.1 was rejected: it belongs to another run");
+    refuse(other_launch, "it belongs to another launch of this run",
+           "rank 2 of 3 has not connected");
+    refuse(other_secret, "it has another secret", "rejected: it has another secret");
+    refuse(other_way, "its MOONREEL_ENCRYPT differs", "rank 2 of 3 has not connected");
+    refuse(other_size, "it expects another number of ranks", "rank 2 of 3 has not connected");
+    refuse(twice, "that rank is connected already", "rank 2 of 3 has not connected");
+    refuse(away, "rank is 3 of 3 ranks; expected 0 to 2", "rank 2 of 3 has not connected in 0.2 s");
 }
 
 static void hidden(mr_tcp_place *p)
@@ -758,9 +759,10 @@ static void no_partner(void)
     CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_NODE,
                 "cannot reach rank 0 at no.such");
     p.port = 0;
-    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port 0: expected 1 to 65535");
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE,
+                "port is 0; expected 1 to 65535");
     p = place_of(0, 1 << 16);
-    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port 65536");
+    CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port is 65536");
 }
 
 /* ---- a link that carries nothing ---- */
@@ -814,17 +816,18 @@ static void far_away(void)
     rendezvous_fails(p, 10, 390, "cannot reach rank 0 at no.such.host.invalid port", "");
     // nothing answers at a port of a torchrun that has not started rank 0 yet
     p.host = "localhost", p.ports = 2, p.deadline_s = 60;
-    rendezvous_fails(p, 60, 400, "Connection refused; try: a name or address (addr=)",
-                     "it tries on");
+    rendezvous_fails(p, 60, 400, "Connection refused; try: use a name or address (addr=)",
+                     "it tries again");
     // rank 0's host listens, rank 0 is not there yet
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &p.port));
     p.ports = 1;
-    rendezvous_fails(p, 60, 400, "it does not answer", "it tries on");
+    rendezvous_fails(p, 60, 400, "it does not answer", "it tries again");
     close(listener);
     // two of three do not come
     p = place_of(0, 0), p.deadline_s = 60;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &p.listener, &port));
-    rendezvous_fails(p, 60, 400, "rank 1, 2 of 3 has not come in 60 s", "waits for rank 1, 2 of 3");
+    rendezvous_fails(p, 60, 400, "rank 1, 2 of 3 has not connected in 60 s",
+                     "waits for rank 1, 2 of 3");
     mr_log_set_sink(NULL, NULL);
     mr_clock_replace(NULL);
 }

@@ -178,8 +178,8 @@ describe("ranks of this host", function()
       world:all_reduce(T.new("f32", { 4 }))
     ]])
     assert.equal(6, exit)
-    assert.matches("rank 2: all_reduce 0 %(4 f32%), where rank 0 and most others make barrier 0",
-      output)
+    assert.matches("rank 2 makes the call all_reduce 0 %(4 f32%), while rank 0 and most others "
+      .. "make barrier 0", output)
   end)
 
   it("are as many as asked for, by a whole number", function()

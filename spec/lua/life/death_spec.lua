@@ -84,7 +84,7 @@ describe("the death of a rank", function()
               local at, text = base.read_file(dir.path .. "/rank-" .. rank):match("^(%S+) (.*)$")
               -- not after the silence that makes a host lost, nor at the call's deadline
               assert.is_truthy(text:find("rank 2 was ended by signal 9", 1, true)
-                or text:find("rank 2 at 127.0.0.1 has ended without a word", 1, true)
+                or text:find("rank 2 at 127.0.0.1 has ended without a notice", 1, true)
                 or text:find("rank 2 has left the world", 1, true)
                 -- those who were told end so, and their launcher may tell it sooner
                 or text:find "rank [013] ended with exit code 6", text)
