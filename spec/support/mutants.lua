@@ -5,7 +5,8 @@
 --   condition  is negated
 --   operand    goes with its operator, is one more or one less, or becomes a constant
 --   statement  goes, or an element of a list
--- Comments, texts and lines of the preprocessor stay, and assertions of C.
+-- Comments, texts and lines of the preprocessor stay, and assertions of C, and what only nvcc
+-- compiles: no spec sees it.
 local tokens = dofile "spec/support/tokens.lua"
 
 local mutants = {}

@@ -21,9 +21,11 @@ end
 
 -- ---- one after the other ----
 
--- spaces, comments, lines of the preprocessor, assertions; kinds of all others
+-- spaces, comments, what only nvcc compiles, lines of the preprocessor, assertions; kinds of all
+-- others
 local SKIPPED = {
-  c = { "^%s+", "^//[^\n]*", "^/%*.-%*/", "^#[^\n]*", "^assert%b();",
+  c = { "^%s+", "^//[^\n]*", "^/%*.-%*/", "^#ifdef __CUDACC__\n.-\n#e[^\n]*",
+    "^#if defined%(__CUDACC__%).-\n#e[^\n]*", "^#[^\n]*", "^assert%b();",
     "^static_assert%b();", "^_Static_assert%b();" },
   lua = { "^%s+", "^%-%-%[(=*)%[.-%]%1%]", "^%-%-[^\n]*" },
 }

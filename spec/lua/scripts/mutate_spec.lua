@@ -155,6 +155,12 @@ describe("mutants of a source", function()
     assert.same({}, all("-- 1 + 2\nlocal x <const>\n--[==[ a = 1\n]] ]==]\nlocal y", "lua"))
     assert.same({}, all("#define N 3 \\\n  + 4\n/* 1 + 2 */\nstruct x *y;\n// a = 1;\n"
       .. "void f(const char *x, int y);\nstatic_assert(N == 3);", "c"))
+    -- no spec compiles what nvcc alone does
+    for _, head in ipairs { "#ifdef __CUDACC__", "#if defined(__CUDACC__) && N >= 890" } do
+      head = head .. "\n#pragma unroll\na += 1;\n#else\n"
+      assert.same({ [(head .. "b--;\n#endif"):gsub("\n", "\t")] = "operator" },
+        all(head .. "b++;\n#endif", "c"))
+    end
     assert.is_nil(all("int f(void) { return a; }", "c")["int f(void) {  }"])
     for _, mutant in ipairs(mutants.of([[g("a \\" < \"b", 'c + 1', [=[d = 1]=])]], "lua")) do
       assert.matches('^g?%(?"?', mutant.new)
