@@ -1,14 +1,13 @@
 /* life/process: a signal reaches the process that is meant, and no other. */
 #define _GNU_SOURCE
+#include "life/process.c"
+
 #include "check.h"
-#include "moonreel/life.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 /* A child that has begun with an environment entry; a detached one is no child of ours any more. */
 static pid_t sleeper(const char *entry, bool detached)
@@ -89,6 +88,12 @@ static void work(void)
     CHECK_INT(write(go[1], "x", 1), 1);
     CHECK_INT(read(done[0], &(char){0}, 1), 1);
     CHECK(mr_life_work_of(pid, &after));
+    // no more processes than there is room for
+    int64_t of[3] = {0, -1, -1};
+    CHECK_INT(family(pid, of, 1), 1);
+    CHECK(of[0] == pid && of[1] == -1);
+    CHECK_INT(family(pid, of, 3), 2);
+    CHECK(of[1] > 0 && of[2] == -1);
     CHECK(after.cpu_s >= idle.cpu_s + 0.05);
     CHECK(after.bytes >= idle.bytes + 4096.0 * 65536);
     kill(pid, SIGKILL);
