@@ -520,6 +520,9 @@ bool serves(const mr_cuda_product *p)
 {
     if (is_f8(p->in) != is_f8(p->in_b) || (!is_f8(p->in) && p->in != p->in_b))
         return false;
+    // columns must not overlap
+    if (p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) || p->ldd < p->m)
+        return false;
     if (is_f8(p->in))
         return wrong.arch >= 89 && p->ta && !p->tb && p->batch == 1 && p->ending == MR_CUDA_SUMS &&
                p->align == 16 && (p->m | p->k | p->lda | p->ldb) % 16 == 0 &&

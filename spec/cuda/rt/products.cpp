@@ -104,6 +104,47 @@ static void gradient_of_a_bias(void)
     emu::free_all();
 }
 
+// the step along a length of 1 is not read, whichever way the operands lie
+static void lengths_of_one(void)
+{
+    for (int bits = 0; bits < 32; bits++) {
+        mr_product_spec s = square(MR_F32, MR_F32, 1);
+        s.m = bits & 1 ? 1 : 3;
+        s.n = bits & 2 ? 1 : 4;
+        s.k = bits & 4 ? 1 : 5;
+        s.a_row = s.m == 1 ? 0 : bits & 8 ? 1 : s.k + 1;
+        s.a_col = s.k == 1 ? 0 : bits & 8 ? s.m + 1 : 1;
+        s.b_row = s.k == 1 ? 0 : bits & 16 ? 1 : s.n + 1;
+        s.b_col = s.n == 1 ? 0 : bits & 16 ? s.k + 1 : 1;
+        s.c_row = s.m == 1 ? 0 : s.n;
+        float *a = filled(25, 1.0f), *b = filled(25, 1.0f), *c = filled(12, 0.0f);
+        for (int i = 0; i < 25; i++)
+            a[i] = (float)i, b[i] = (float)(i * i);
+        CHECK(mr_cuda_product_fits(&s));
+        CHECK_OK(mr_cuda_product_run(&s, NULL, a, b, NULL, c, workspace_of(s), NULL));
+        for (int64_t i = 0; i < s.m * s.n; i++) {
+            float sum = 0;
+            for (int64_t k = 0; k < s.k; k++)
+                sum += a[i / s.n * s.a_row + k * s.a_col] * b[k * s.b_row + i % s.n * s.b_col];
+            CHECK_NEAR(c[i], sum, 0);
+        }
+        CHECK_INT(emu::reports().size(), 0);
+        emu::free_all();
+    }
+}
+
+// rows that overlap, and operands without a dense dimension
+static void overlaps(void)
+{
+    static const int64_t steps[][2] = {{0, 1}, {1, 1}, {2, 2}, {SIDE - 1, 1}, {1, SIDE - 1}};
+    for (auto &step : steps) {
+        mr_product_spec a = square(MR_F32, MR_F32, 1), b = a;
+        a.a_row = b.b_row = step[0];
+        a.a_col = b.b_col = step[1];
+        CHECK(!mr_cuda_product_fits(&a) && !mr_cuda_product_fits(&b));
+    }
+}
+
 // products with k = 0: without accumulation they write zeros to each matrix of a batch, with it
 // they change nothing; cases where zeros would be wrong are refused
 static void of_nothing(void)
@@ -159,6 +200,8 @@ int main(void)
     refuses();
     refuses_gradients();
     gradient_of_a_bias();
+    lengths_of_one();
+    overlaps();
     of_nothing();
     stand_in();
     return check_done();
