@@ -243,7 +243,8 @@ describe("scripts/mutate random", function()
     dir:write("spec/core/none", "")
     dir:write("spec/cuda/none", "")
     dir:write("bin/cmake", "#!/bin/sh\n")
-    dir:write("Makefile", "build/cpu/moonreel:\n\tmkdir -p build/cpu\n\tprintf '#!/bin/sh\\n"
+    dir:write("Makefile", "build/cpu/moonreel:\n\tmkdir -p build/cpu\n"
+      .. "\techo core/tiny/built.c >build/cpu/build.ninja\n\tprintf '#!/bin/sh\\n"
       .. "exec env -u MOONREEL_LUA %s spec/lua/tiny/init_spec.lua\\n' '" .. process.program()
       .. "' >$@\n\tchmod +x $@\n")
     dir:write(".gitignore", "/build/\n")
@@ -274,6 +275,14 @@ describe("scripts/mutate random", function()
     assert.is_true(tonumber(none) > 0)
     assert.equal(made, total + none)
     assert.equal(tonumber(total), select(2, of_all:gsub("init.lua:%d+: ", "")))
+  end)
+
+  it("leaves sources of C that are not built here", function()
+    for _, path in ipairs { "core/tiny/built.c", "core/tiny/other.c", "spec/core/tiny/none" } do
+      dir:write(path, "int f = 1;\n")
+    end
+    assert.equal(("core/tiny: %d mutants (seed 7)"):format(#mutants.of("int f = 1;\n", "c")),
+      select(2, run "random core/tiny 1 7"):match "^[^\n]+")
   end)
 
   it("stops at a spec that is red without any mutant", function()
