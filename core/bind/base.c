@@ -73,14 +73,17 @@ static int b_sha256(lua_State *L)
     size_t n;
     const char *text = luaL_checklstring(L, 1, &n);
     uint8_t out[MR_SHA256_BYTES];
-    char hex[2 * MR_SHA256_BYTES + 1];
+    luaL_Buffer hex;
     mr_sha256 s;
     mr_sha256_begin(&s);
     mr_sha256_add(&s, text, n);
     mr_sha256_finish(&s, out);
-    for (int i = 0; i < MR_SHA256_BYTES; i++)
-        snprintf(hex + (size_t)2 * i, 3, "%02x", (unsigned)out[i]);
-    lua_pushstring(L, hex);
+    luaL_buffinit(L, &hex);
+    for (int i = 0; i < MR_SHA256_BYTES; i++) {
+        luaL_addchar(&hex, "0123456789abcdef"[out[i] >> 4]);
+        luaL_addchar(&hex, "0123456789abcdef"[out[i] & 15]);
+    }
+    luaL_pushresult(&hex);
     return 1;
 }
 
