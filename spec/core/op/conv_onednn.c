@@ -1,9 +1,11 @@
 /* op/conv_onednn: convolutions as the library does them: what is no number goes to the outputs that
  * read it and to no other, and kernels that are larger than a frame read and write nothing else.
  * Covers: core/cpu/conv_onednn.c */
+#define _GNU_SOURCE // RTLD_DEFAULT
 #include "productcase.h"
 #include "cpu/conv.h"
 
+#include <dlfcn.h>
 #include <math.h>
 
 enum { NONE = 0xff }; // unwritten bytes of memory: no number in any float
@@ -61,6 +63,20 @@ static void run(const mr_conv_spec *s, const void *x, const void *w, const void 
         CHECK_INT(work[bytes + (size_t)i], NONE);
     mr_conv_free(c);
     free(work);
+}
+
+/* It serves where it is built in and its weights fit into the room that is planned. */
+static void serves(void)
+{
+    static const int64_t in[] = {1, 4, 8}, kernel[] = {1, 3, 3}, one[] = {1, 1, 1}, before[3] = {0};
+    const bool built = mr_isa() > 0 && dlsym(RTLD_DEFAULT, "dnnl_primitive_create");
+    const mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
+    const mr_conv_spec s = shape(MR_CONV_FORWARD, MR_F32, in, kernel, one, before, 16, 16);
+    mr_conv_library *planned = mr_conv_library_new(&s, 1, mr_conv_workspace(&s, &facts)),
+                    *without = mr_conv_library_new(&s, 1, 0);
+    CHECK((planned != NULL) == built && !without);
+    mr_conv_library_free(planned);
+    mr_conv_library_free(without);
 }
 
 /* ---- what is no number ---- */
@@ -230,6 +246,7 @@ static void larger_than_a_frame(mr_dtype type)
 int main(void)
 {
     static const int64_t kernels[][3] = {{1, 1, 1}, {1, 3, 3}, {3, 3, 3}, {2, 1, 4}};
+    serves();
     for (int bf16 = 0; bf16 < 2; bf16++) {
         mr_dtype type = bf16 ? MR_BF16 : MR_F32;
         for (int64_t channels = 1; channels < 7; channels++)
