@@ -46,9 +46,19 @@ local function all_there(n)
 end
 
 describe("ranks that share no memory", function()
-  it("meet where torchrun says", function()
+  it("meet where torchrun says, with the same secret as a text and in a descriptor", function()
     assert.equal(all_there(3), start(3, "RANK=@ WORLD_SIZE=3 LOCAL_RANK=@ LOCAL_WORLD_SIZE=3 "
-      .. "MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True " .. TORCHRUN, SUM))
+      .. "MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True MOONREEL_SECRET_TEXT=s "
+      .. TORCHRUN, [[
+      local core, launch = require "moonreel.core.comm", require "moonreel.core.launch"
+      local world = core.world
+      rawset(core, "world", function(o)
+        if o.rank > 0 then
+          o.secret, o.secret_fd = nil, launch.hide(o.secret)
+        end
+        return world(o)
+      end)
+      ]] .. SUM))
   end)
 
   it("meet on the first host of Slurm's list", function()
