@@ -4,10 +4,10 @@ local plan = require "moonreel.plan"
 
 local calibrate = {}
 
---- How much longer steps took than a plan says: the median over its buckets.
----@param p table       of plan.of
----@param rows table[]  of mr.Truth rows(): bucket, measured_s
----@return number|nil   nil where no bucket of the plan was measured
+--- How much longer steps took than planned: the median over the buckets of the plan.
+---@param p table       from plan.of
+---@from mr.Truth rows(): bucket, measured_s
+---@return number|nil   nil if no bucket of the plan was measured
 function calibrate.factor(p, rows)
   local measured, factors = {}, {}
   for _, row in ipairs(rows) do
@@ -21,19 +21,19 @@ function calibrate.factor(p, rows)
   return factors[(#factors + 1) // 2]
 end
 
---- The machine of a mesh as a run found it.
+--- Changes the machine of a mesh to what a run measured.
 ---@param mesh moonreel.plan.Mesh  changed in place
----@param factor number|nil   how much slower; nil: not measured
----@param began integer|nil   bytes of the process when the run began, which may have done other
----   things before
+---@times slower; nil: not measured
+---@param began integer|nil   bytes of the process when the run began; the process may have worked
+---   before
 function calibrate.as_run(mesh, factor, began)
   mesh.machine = setmetatable({ slower = factor, program_bytes = began },
     { __index = mesh.machine })
 end
 
---- What was planned for each bucket compared with what was measured, put into the rows.
+--- Compares planned and measured values of each bucket, in the rows.
 ---@param p table
----@param rows table[]  of mr.Truth rows(); gets planned_s, planned_bytes
+---@from mr.Truth rows(); gets planned_s, planned_bytes
 function calibrate.compare(p, rows)
   local of = {}
   for _, b in ipairs(p.buckets) do
@@ -42,7 +42,7 @@ function calibrate.compare(p, rows)
   for _, row in ipairs(rows) do
     local b = of[row.bucket]
     if b then
-      -- processes that decode are not the one that was measured
+      -- decoder processes are not part of the measured process
       row.planned_s, row.planned_bytes = b.seconds.step, b.total - b.bytes.decoders
     end
   end

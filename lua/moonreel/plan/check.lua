@@ -9,14 +9,14 @@ local solve = require "moonreel.plan.solve"
 
 local check = {}
 
--- the first line of what was raised
+-- the first line of an error
 local function reason(problem)
   return (tostring(problem):match("^[^\n]*"))
 end
 
 -- settings of a recipe, or of each of its stages: {stage, settings}
 local function baked(name, overrides)
-  -- with further values of the command line, behind the others
+  -- bakes it with more values after those of the command line
   local function bake(stage, values)
     local all = table.move(overrides, 1, #overrides, 1, {})
     return settings.bake(name, table.move(values, 1, #values, #all + 1, all), { stage = stage })
@@ -33,11 +33,11 @@ local function baked(name, overrides)
 end
 
 --- A row per recipe, stage and mesh.
----@param names string[]     recipes; none: all that ship
----@param meshes table[]     of moonreel.plan.mesh
+---@param names string[]     recipes; empty: all that ship
+---@from moonreel.plan.mesh
 ---@param overrides table[]  of the command line
----@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil where
----   nothing could be planned; `why` says what is wrong, and what would fit
+---@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil if
+---   planning failed; `why` says what is wrong, and what would fit
 function check.rows(names, meshes, overrides)
   local _ <close> = compiled.by_generations()
   local rows, shared <close> = {}, setmetatable({}, { __close = function(all)
@@ -48,12 +48,12 @@ function check.rows(names, meshes, overrides)
   local all = #names == 0
   for _, name in ipairs(all and files.shipped_names() or names) do
     local good, list = pcall(baked, name, overrides)
-    -- among all that ship there are helpers, which are no recipes
+    -- the shipped files include helpers, which are not recipes
     if not good and not all then
       rows[#rows + 1] = { recipe = name, why = reason(list) }
     end
     for _, one in ipairs(good and list or {}) do
-      -- what ships without buckets is extended by others, or samples: it does not train by itself
+      -- a shipped recipe without buckets does not train by itself: others extend it, or it samples
       local trains = one.settings.bucket_config or not all
       for _, mesh in ipairs(trains and meshes or {}) do
         local machine = mesh.machine.name

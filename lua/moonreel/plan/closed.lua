@@ -1,7 +1,7 @@
 --- Closed forms of the two published models: operations, memory and seconds of a training step.
--- They check what graphs and layouts say, and reproduce runs whose graphs are not at hand. The
--- letters are those of the reference: B samples, N image tokens, L text tokens, h width.
--- Ref: reference plan 2 to 5.
+-- They check graphs and layouts, and reproduce runs whose graphs are not available. The letters are
+-- those of the reference: B samples, N image tokens, L text tokens, h width. Ref: reference plan 2
+-- to 5.
 -- @module moonreel.plan.closed
 local closed = {}
 
@@ -22,9 +22,9 @@ closed.mmdit = { width = 3072, double = 19, single = 38, blocks = 57, text = 512
 -- operations of a Hunyuan autoencoder for one clip of 256 x 256, by frames; of T5-XXL for a caption
 local ENCODE_256 = { [1] = 0.81e12, [33] = 20.0e12, [65] = 39.5e12, [97] = 59.2e12,
   [129] = 79.2e12 }
-local TILES_768 = 1.78          -- 16 overlapping tiles do this times the work of the whole
+local TILES_768 = 1.78          -- work of 16 overlapping tiles, divided by that of the whole
 local CAPTION = 2 * 4.76e9 * 512
-local ATTENTION = 550 / 621      -- of a machine's rate, both ways, in rows of these lengths
+local ATTENTION = 550 / 621      -- of a machine's rate, forward and backward, at these lengths
 
 --- A bucket of the MMDiT.
 ---@param side integer    of the square in pixels: 256, 768, 1024
@@ -49,16 +49,16 @@ end
 
 --- Operations of a training step on one rank.
 ---@param s table  shape
----@return number model     forward and backward, as shares of a peak are counted
+---@return number model     forward and backward, the operations for a share of the peak
 ---@return number products  with recomputation
----@return number attention with recomputation; its backward pass redoes part of the forward
+---@return number attention with recomputation; its backward pass repeats a part of the forward pass
 function closed.mmdit_operations(s)
   local products, attention = mmdit_forward(s)
   local again = (s.recomputed.double + s.recomputed.single) / s.model.blocks
   return 3 * (products + attention), products * (3 + again), attention * (1 + 2.5 + again)
 end
 
---- Bytes that a rank holds at the peak of a step, ZeRO 2 over `ranks` GPUs.
+--- Bytes of a rank at the peak of a step, with ZeRO 2 over `ranks` GPUs.
 ---@param s table
 ---@param ranks integer
 ---@return number
@@ -74,8 +74,8 @@ end
 --- Seconds of a step by part, from the rates of a machine.
 ---@param s table
 ---@param m table  machine
----@param options table|nil  cached: text and video come encoded; shared: the ranks of a sequence
----   share the encoding
+---@param options table|nil  cached: text and video come from a cache; shared: the ranks of a
+---   sequence share the encoding
 ---@return table  {products, attention, encode, text, stream, fixed, total}
 function closed.mmdit_seconds(s, m, options)
   options = options or {}
@@ -111,7 +111,7 @@ function closed.stdit3_shape(height, width, frames, batch)
   return { model = closed.stdit3, batch = batch, t = t, space = space, tokens = t * space }
 end
 
---- Operations of the forward and backward pass, recomputation not counted.
+--- Operations of the forward and backward pass, without recomputation.
 ---@param s table
 ---@return number
 function closed.stdit3_operations(s)
@@ -123,26 +123,25 @@ function closed.stdit3_operations(s)
   return 3 * (products + spatial + temporal + cross)
 end
 
---- Bytes of the block inputs that full recomputation keeps, bf16.
+--- Bytes of the block inputs in bf16 that full recomputation keeps.
 ---@param s table
 ---@return number
 function closed.stdit3_kept(s)
   return 2 * s.model.width * s.model.blocks * s.batch * s.tokens
 end
 
---- Bytes that eager kernels have in addition to others while a block is recomputed, and kernels
--- that join two do not: its normed tokens, two of the width, and the gradient of GELU's result,
--- four.
+--- Additional bytes of eager kernels while a block is recomputed, which fused kernels do not need:
+-- the normed tokens, two widths, and the gradient of the result of GELU, four.
 ---@param s table
 ---@return number
 function closed.fused(s)
   return 2 * (2 + 4) * s.model.width * s.batch * s.tokens
 end
 
---- Bytes of a token in bf16 that blocks keep where none is recomputed.
+--- Bytes of a token in bf16 that blocks keep without recomputation.
 ---@param width integer
 ---@param eager number  bytes that eager kernels keep, in widths
----@param norms number  of them norms, whose normed tokens a kernel that modulates does not keep
+---@number of norms in these, whose normed tokens a modulating kernel does not keep
 ---@return number
 function closed.kept(width, eager, norms)
   return width * (eager - 2 * norms)
@@ -153,7 +152,7 @@ end
 --- T5 v1.1 XXL, its encoder: 24 layers of width 4096, feed-forward 10240, 32,128 rows of text.
 closed.t5 = { parameters = 24 * (4 * 4096 ^ 2 + 3 * 4096 * 10240 + 2 * 4096) + 32128 * 4096 + 4096
   + 32 * 64,
-  -- of them in products: all but the table of words, biases and norms
+  -- parameters in products: all but the table of words, biases and norms
   products = 24 * (4 * 4096 ^ 2 + 3 * 4096 * 10240) }
 
 return closed

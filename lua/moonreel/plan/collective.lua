@@ -1,13 +1,13 @@
---- Seconds that a collective takes: latency of its steps and bytes over the slowest link.
--- Ref: NCCL 2.30 graph/tuning.cc for the constants; reference parallelism 9.
+--- Seconds of a collective: latency of its steps, and bytes over the slowest link. Ref: NCCL 2.30
+-- graph/tuning.cc for the constants; reference parallelism 9.
 -- @module moonreel.plan.collective
 local collective = {}
 
--- NCCL's fixed seconds of a call: a ring of large messages, and the logarithmic algorithm between
--- nodes (PAT), which adds a step per doubling and a little per node
+-- NCCL's fixed seconds of a call: for a ring of large messages, and for the logarithmic algorithm
+-- between nodes (PAT), which adds a step per doubling and a little per node
 local RING_S, PAT_S, PAT_NODE_S, PAT_STEP_SHARE = 8.4e-6, 8e-6, 2.8e-6, 1 / 3.5
 
---- Seconds until something of what one rank tells another is there, however little it is.
+--- Seconds until the first byte of a message from one rank arrives at another.
 ---@param m table       machine
 ---@param near boolean  on the same node
 ---@return number
@@ -15,13 +15,13 @@ function collective.call(m, near)
   return RING_S + (near and m.node.link_step_s or m.network.step_s)
 end
 
---- How many ranks, and how they lie on nodes.
+--- A group of ranks, and its arrangement on nodes.
 ---@class moonreel.plan.Group
 ---@field gpus integer   ranks on one node
 ---@field nodes integer
----@field beside number|nil  groups that tell each other at once and share the cards of a node; 1
+---@field beside number|nil  groups that communicate at once and share the cards of a node; 1
 
---- Seconds until the first byte of a ring has gone round.
+--- Seconds until the first byte has passed through a whole ring.
 ---@param m table  machine
 ---@param group moonreel.plan.Group
 ---@return number
@@ -32,7 +32,7 @@ function collective.ring_latency(m, group)
     + (between > 0 and between * m.network.step_s or 0)
 end
 
--- bytes per second of a ring: the link inside a node, or all of its cards together
+-- bytes per second of a ring: by the link inside a node, or by all of its cards together
 local function ring_rate(m, group)
   return group.nodes > 1
     and math.min(m.node.link, m.network.cards * m.network.card / (group.beside or 1)) or m.node.link
@@ -51,8 +51,8 @@ function collective.flat(m, group, bytes)
   return collective.ring_latency(m, group) + bytes * (ranks - 1) / ranks / ring_rate(m, group)
 end
 
---- The same in two hops, inside the nodes and between equal GPUs of all nodes, which use all cards
--- at once.
+--- The same in two hops: inside the nodes, and between GPUs of the same number on all nodes, which
+-- use all cards at once.
 ---@param m table
 ---@param group moonreel.plan.Group
 ---@param bytes number

@@ -1,4 +1,4 @@
---- Models and micro-steps of settings, compiled for a machine that need not exist here: the
+--- Compiles models and micro-steps of settings for a machine that need not exist here: the
 -- trainer's own graphs on an executor without a device. Each is compiled once and freed at once;
 -- only numbers are kept.
 -- @module moonreel.plan.compiled
@@ -22,43 +22,43 @@ local work = require "moonreel.plan.work"
 
 local compiled = {}
 
-local PARTS = 200  -- of a step, over which its memory is drawn
+local PARTS = 200  -- parts of a step in the picture of its memory
 
 local Compiled = {}
 Compiled.__index = Compiled
 
--- Kernels of a GPU that is not here need no workspace of a team: one thread of the plainest
--- processor stands in, with products in bf16, on a device with a memory of its own.
+-- Kernels of a GPU that is not here need no workspace of a team. A plain processor with one thread
+-- stands in for it, with products in bf16, as a device with its own memory.
 local APART = { device = "shadow", isa = "base", threads = 1, bf16 = true, amx = false }
 
--- what a plan of a machine takes: its facts and, where it is this one, its rates
+-- facts of a machine for a plan and, if it is this one, its rates
 local function device_of(m)
   return { facts = m.cpu or APART,
     rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil }
 end
 
---- Collect garbage by generations: graphs live for a short time, what is learned of them stays.
----@return table  to be closed: then it is collected as before
+--- Collects garbage by generations, because graphs live only for a short time.
+---@return table  closing it restores the former collection
 function compiled.by_generations()
   local before = collectgarbage("generational")
   return setmetatable({}, { __close = function() collectgarbage(before) end })
 end
 
---- Nothing compiled yet.
+--- Makes an empty cache for a machine.
 ---@param m table  machine; `here` is the open device when it is this one
 ---@return moonreel.plan.Compiled
 function compiled.new(m)
   return setmetatable({ machine = m, models = {}, graphs = {}, steps = {}, ranks = {} }, Compiled)
 end
 
---- What programs of its machine are planned with.
----@return table  facts, rates: as E.plan takes them
+--- The device for which programs are planned.
+---@return table  facts, rates: for E.plan
 function Compiled:device() return device_of(self.machine) end
 
--- bytes of a program that a job has no use for
+-- bytes of a program that a job does not have
 local NONE = setmetatable({}, { __index = function() return 0 end })
 
--- a rank alone keeps no gradients of a step of one micro-batch
+-- a single rank does not keep gradients between micro-steps if a step has one
 local function fresh_of(settings, ranks)
   return ranks == 1
     and regions.fresh(nil, math.max(settings.virtual_ranks, 1) * settings.accumulate)
@@ -68,8 +68,8 @@ local RECORDS = { model = true, vae = true, text_encoder = true, clip = true,
   vae_loss_config = true, discriminator = true, gen_loss_config = true, disc_loss_config = true,
   condition_config = true }
 
--- fields that the graphs of models and losses are built by: where weights of an autoencoder lie is
--- none, nor is what has no meaning here
+-- The fields on which the graphs of models and losses depend. The place of an autoencoder's weights
+-- is not among them, nor are fields without a meaning here.
 local function shapes_of(settings)
   local fields = {}
   for _, leaf in ipairs(settings:leaves()) do
@@ -80,7 +80,7 @@ local function shapes_of(settings)
   return fields
 end
 
--- graphs, by what decides them
+-- the key of graphs: the values on which they depend
 local function key_of_graphs(settings, dtype, fresh)
   return json.encode { shapes_of(settings), settings.compat or "",
     settings.optim.ema_decay ~= nil, dtype, fresh,
@@ -88,13 +88,13 @@ local function key_of_graphs(settings, dtype, fresh)
     settings.job, settings.optim.type, settings:plain("optim").muon or "" }
 end
 
--- the same with their encoders
+-- the key of graphs with their encoders
 local function key_of(settings, graphs)
   return graphs .. json.encode { settings.vae.from_pretrained or "", settings.cached,
     settings.load_video_features, settings.load_text_features }
 end
 
--- what an optimizer keeps of a region's bytes is for
+-- the kind of an optimizer's region
 local function kind_of(row)
   if row.space == "pinned" then
     return "offloaded"
@@ -106,7 +106,7 @@ local function kind_of(row)
     average = "averages" })[row.role]
 end
 
--- those of a transient one are bytes of the arena
+-- transient regions are bytes of the arena
 local function region_bytes(rows)
   local bytes = { weights = 0, frozen = 0, masters = 0, moments = 0, averages = 0, gradients = 0,
     offloaded = 0 }
@@ -119,7 +119,7 @@ local function region_bytes(rows)
   return bytes
 end
 
--- memory and seconds of the optimizer's step, and the fields that decide them
+-- memory and seconds of the optimizer's step, and the machine's fields that decide them
 local function update_of(m, exec, params, rule, dtype)
   local update = optim.new(exec, params, nil, nil, { rule = rule })
   local parts, _, by = work.parts(m, update.prog:kinds(), dtype)
@@ -129,8 +129,8 @@ local function update_of(m, exec, params, rule, dtype)
   return out
 end
 
--- What encoders ask of their programs, once of each, since many buckets run the same: seconds and
--- the fields that decide them; bytes that a rank sends, and its calls.
+-- Figures of encoder programs, once for each, because many buckets run the same: seconds and the
+-- fields that decide them; bytes that a rank sends, and its calls.
 local function asked_of(m, dtype)
   local known = setmetatable({}, { __mode = "k" })
   local function of(prog)
@@ -146,19 +146,19 @@ local function asked_of(m, dtype)
     function(prog) return of(prog).bytes, of(prog).calls end
 end
 
---- The models of settings.
+--- Compiles the models of settings.
 ---@param settings table  baked
----@param ranks integer|nil  that train together; nil: one
----@param layers integer|nil  of these that share each layer, of text encoders too; nil: one
----@param shared integer|nil  that share a batch, and its clips where settings say so; nil: one
+---@param ranks integer|nil  ranks that train together; nil: one
+---@param layers integer|nil  ranks that share each layer, also of text encoders; nil: one
+---@param shared integer|nil  ranks that share a batch, and its clips if the settings say so; nil:
+---   one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
----   saved: those that a checkpoint holds; update: of the optimizer's step memory, seconds, by (the
----   fields that decide them); encoders: moonreel.plan.Encoders; job: what the run does that is no
----   training
+---   saved: those in a checkpoint; update: memory, seconds and by (the fields that decide them) of
+---   the optimizer's step; encoders: moonreel.plan.Encoders; job: a job other than training
 function Compiled:of(settings, ranks, layers, shared)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
-  -- a search for batches trains
+  -- a search for batches trains, too
   local trains = settings.job == "train" or settings.job == "batch_search"
   local job = not trains and settings.job or nil
   local fresh = not job and fresh_of(settings, ranks or 1)
@@ -192,23 +192,23 @@ function Compiled:of(settings, ranks, layers, shared)
   models.update = job and { memory = NONE, seconds = 0, by = {} }
     or update_of(m, exec, pipe.params, optim.rule(settings), dtype)
   if job == "extract" then
-    -- the model itself is not opened
+    -- the model itself is not loaded
     models.regions.weights, models.regions.frozen = 0, 0
   end
   self.models[key] = models
   return models
 end
 
--- what decides how a rank's graphs are built
+-- the values on which a rank's graphs depend
 local function key_of_rank(settings, models, mesh)
   return table.concat({ models.graphs, mesh.ranks, mesh.gpus, mesh.zero, mesh.layers,
     tostring(mesh:keeps_gradients(settings)), tostring(mesh:micros(settings) <= mesh.data),
     settings.plugin_config.reduce_bucket_size_in_m or "" }, " ")
 end
 
---- The first rank of a mesh of several.
+--- The first rank of a mesh with several.
 ---@param settings table
----@param models table   of `of`
+---@from `of`
 ---@param mesh moonreel.plan.Mesh
 ---@return moonreel.plan.Rank
 function Compiled:rank(settings, models, mesh)
@@ -220,14 +220,13 @@ function Compiled:rank(settings, models, mesh)
   return self.ranks[key]
 end
 
---- What one rank of a mesh keeps of the models' state, and sends of it in a step.
+--- The state that one rank of a mesh keeps, and the part that it sends in a step.
 ---@param settings table
----@param models table   of `of`
+---@from `of`
 ---@param mesh moonreel.plan.Mesh
----@param bucket table|nil  any; nil: no micro-step runs, or what it sends is not asked
----@return table shares  regions: bytes by kind; state: of all of them; saved: those that the rank
----   saves; buckets: of gradients, windows: of weights, at most, that are there for a while; sent:
----   bytes in a step
+---@param bucket table|nil  any bucket; nil: no micro-step runs, or the sent bytes are not needed
+---@return table shares  regions: bytes by kind; state: their sum; saved: bytes that the rank saves;
+---   buckets: of gradients, windows: of weights, largest temporary bytes; sent: bytes in a step
 ---@return table update  memory of the optimizer's step
 function Compiled:share(settings, models, mesh, bucket)
   if mesh.ranks == 1 or models.job then
@@ -236,7 +235,7 @@ function Compiled:share(settings, models, mesh, bucket)
   end
   local rank = self:rank(settings, models, mesh)
   if not rank.story and bucket and (rank.team.gradients or rank.team.weights) then
-    -- graphs of all shapes tell the same
+    -- graphs of all shapes send the same
     rank.story = self:rank_step(settings, models, mesh, bucket).story
   end
   local bytes = rank:bytes(rank.story or "", mesh:rounds(settings))
@@ -244,7 +243,7 @@ function Compiled:share(settings, models, mesh, bucket)
   return bytes, rank.update
 end
 
--- the bytes of the peak by what they are for and the kind of block, largest first
+-- the bytes of the peak by purpose and kind of block, largest first
 local function who_lives(live)
   local by, list = {}, {}
   for _, row in ipairs(live) do
@@ -266,13 +265,14 @@ local function who_lives(live)
   return list
 end
 
--- what decides a graph; what recomputes is as a choice has it where the settings leave that open
+-- the config of a graph; a choice of recomputation applies if the settings leave it open
 local function config_of(settings, choice, ...)
   local config = program.config(settings, ...)
   return config.grad_ckpt_settings == "auto" and program.chosen(config, choice or false) or config
 end
 
--- A step of its graph alone, which settings of other encoders share, with what encodes its batch.
+-- A step of the graph alone, which settings with other encoders share, together with the encoders
+-- of its batch.
 local function encoded(graph, models, bucket)
   local step, parts = setmetatable({}, { __index = graph }), {}
   for part, seconds in pairs(graph.parts) do
@@ -284,7 +284,7 @@ local function encoded(graph, models, bucket)
   return step
 end
 
--- A step, made once: its graph by `build` where no other settings have asked for this one.
+-- A step, made once: `build` makes its graph if no other settings have needed it yet.
 local function known(self, models, bucket, key, build)
   local whole = models.key .. key
   if not self.steps[whole] then
@@ -294,8 +294,7 @@ local function known(self, models, bucket, key, build)
   return self.steps[whole]
 end
 
--- what both kinds of steps say of their program; where the device is the host no copies are on
--- their way
+-- figures of both kinds of steps; if the device is the host, there are no copies in flight
 local function facts_of(self, models, prog, live)
   local step, m = { memory = prog:memory(), live = who_lives(live), profile = prog:profile(PARTS) },
     self.machine
@@ -307,13 +306,13 @@ end
 
 --- The micro-step of a bucket.
 ---@param settings table
----@param models table   of `of`
+---@from `of`
 ---@param bucket table   frames, height, width, batch
----@param choice integer[]|boolean|nil  of moonreel.trainer.recompute, where it is left open
+---@param choice integer[]|boolean|nil  of moonreel.trainer.recompute, if the settings leave it open
 ---@return table step  memory (as mr.Program memory()), copies and copies_wait (of
----   moonreel.plan.copies, where inputs of blocks wait in host memory), live, profile (bytes over
+---   moonreel.plan.copies, if inputs of blocks are kept in host memory), live, profile (bytes over
 ---   the step), parts (seconds: forward, recompute, backward, encode), ops, useful: operations that
----   count, encoding: bytes of encoders at work; by, encode_by: seconds of the pass and of encoders
+---   count, encoding: bytes of active encoders; by, encode_by: seconds of the pass and of encoders
 ---   by the field of the machine that decides them
 function Compiled:step(settings, models, bucket, choice)
   if models.job == "extract" then
@@ -333,15 +332,15 @@ function Compiled:step(settings, models, bucket, choice)
     local step = facts_of(self, models, prog, prog:live())
     step.useful, step.again = work.useful(kinds), recompute.operations(kinds)
     step.parts, step.ops, step.by = work.parts(self.machine, kinds, models.dtype)
-    -- a batch of a job that evaluates is encoded once and held at every time
+    -- a batch of an evaluating job is encoded once and used at every time
     step.parts.forward = step.parts.forward * passes
     return step
   end)
 end
 
---- Blocks of each kind in the micro-step of a bucket, whose ranks have as many.
+--- The number of blocks of each kind in the micro-step of a bucket; it is the same on all ranks.
 ---@param settings table
----@param models table   of `of`
+---@from `of`
 ---@param bucket table
 ---@return integer[]
 function compiled.blocks(settings, models, bucket)
@@ -349,23 +348,23 @@ function compiled.blocks(settings, models, bucket)
     program.config(settings))
 end
 
--- how ranks share tokens, and what else decides the graph of a rank
+-- how ranks share tokens, and all else on which the graph of a rank depends
 local function key_of_step(rank, shape, seq, config)
   local levels = seq and { seq.heads.ranks, seq.inner.ranks, seq.outer.ranks } or {}
   return table.concat({ rank.key, program.key(shape), table.concat(levels, "x"),
     json.encode(config) }, " ")
 end
 
---- The micro-step of a bucket as the first rank of a mesh runs it.
+--- The micro-step of a bucket on the first rank of a mesh.
 ---@param settings table
----@param models table   of `of`
+---@from `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table
----@param choice integer[]|boolean|nil  likewise
----@return table step  of `step`, where one rank is alone; else memory, live, profile, parts and ops
----   of the rank's own graph, windows and buckets: bytes at its peak of weights that were gathered
----   and of gradients that will be reduced; story: what it tells others; sent: bytes of tokens that
----   it sends, in `calls`; what counts, and the encoders, are those of the whole
+---@as in `step`
+---@return table step  of `step`, if there is one rank; else memory, live, profile, parts and ops of
+---   the rank's own graph; windows and buckets: bytes at its peak for gathered weights and for
+---   gradients before reduction; story: its communication; sent: bytes of tokens that it sends, in
+---   `calls`; useful operations and encoders are those of the whole
 function Compiled:rank_step(settings, models, mesh, bucket, choice)
   if mesh.ranks == 1 or models.job then
     return self:step(settings, models, bucket, choice)
@@ -388,14 +387,14 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(kinds), models.dtype)
     step.useful = mesh.sequence * mesh.layers == 1 and work.useful(kinds) or nil
-    -- ranks that share tokens or layers do a part of it, and some of it all of them
+    -- ranks that share tokens or layers do a part of the work, and all of them do some of it
     return setmetatable(step, { __index = function(_, name)
       return name == "useful" and self:step(settings, models, bucket, choice).useful or nil
     end })
   end)
 end
 
---- Give everything back.
+--- Frees everything.
 function Compiled:close()
   for _, models in pairs(self.models) do
     models.encoders:close()

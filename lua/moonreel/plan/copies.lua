@@ -1,5 +1,5 @@
---- When inputs of blocks are copied to host memory and back: simulates the steps of a program,
--- begun as early as its schedule permits on a machine, and finds steps for which a copy is late.
+--- Times of copies of block inputs to host memory and back. Simulates the steps of a program,
+-- started as early as its schedule permits on a machine, and finds steps for which a copy is late.
 -- Ref: reference parallelism 13.
 -- @module moonreel.plan.copies
 local listing = require "moonreel.text.listing"
@@ -12,7 +12,7 @@ local AWAY <const> = { d2h = true, h2d = true }
 
 local function is_copy(row) return row.op == "copy" and AWAY[row.queue] ~= nil end
 
--- seconds of a step: of a copy by the link to the host, of an exchange by that of the ranks
+-- seconds of a step: of a copy by the link to the host, of an exchange by the link between ranks
 local function seconds_of(m, row, dtype)
   if is_copy(row) then
     return shares.bytes_of(row) / m.host.pcie
@@ -22,7 +22,7 @@ local function seconds_of(m, row, dtype)
   return (work.seconds(m, row, dtype))
 end
 
--- begin and end of each step, and for those of other queues that a copy is late for how long
+-- start and end of each step; for steps of other queues how long they wait for a copy
 local function played(m, rows, dtype)
   local idle, times = {}, {}
   for i, row in ipairs(rows) do
@@ -44,8 +44,7 @@ local function played(m, rows, dtype)
   return times
 end
 
--- what a copy to the host is the input of: of copies back, the last of this shape that none else
--- brings back
+-- the block to whose input a copy belongs: for copies back, the last of this shape without one
 local function blocks_of(rows)
   local out, blocks = {}, {}
   for i, row in ipairs(rows) do
@@ -60,7 +59,7 @@ local function blocks_of(rows)
   return blocks
 end
 
--- rows of the device's own queue, in the order in which they begin
+-- rows of the device's own queue, in the order in which they start
 local function computed(rows)
   local list = {}
   for i, row in ipairs(rows) do
@@ -69,7 +68,7 @@ local function computed(rows)
   return list
 end
 
--- the block that one of these is at work on at a time: of the last that has begun by then
+-- the block that is computed at a time: that of the last row that has started by then
 local function at_work(rows, times, own, at)
   local low, high = 0, #own
   while low < high do
@@ -82,17 +81,17 @@ local function at_work(rows, times, own, at)
   end
   local i = own[low]
   local block = i and times[i].ends > at and rows[i].block or ""
-  return block ~= "" and block or "what is in no block"
+  return block ~= "" and block or "operations outside blocks"
 end
 
 --- The copies of a micro-step.
 ---@param m table        machine
----@param rows table[]   of mr.Program times()
+---@param rows table[]   from mr.Program times()
 ---@param dtype string   compute dtype
----@return table[] list  {begins, ends (seconds from the beginning of the step), stream: d2h or h2d,
----   bytes, block: whose input it is, beside: the block that is computed when it begins, waits:
----   seconds that a step is late for it}
----@return number waits  seconds of all
+---@return table[] list  {begins, ends (seconds from the start of the step), stream: d2h or h2d,
+---   bytes, block: the block of the input, beside: the block that is computed when the copy starts,
+---   waits: seconds that a step waits for it}
+---@return number waits  sum of these
 function copies.of(m, rows, dtype)
   local times, blocks, own = played(m, rows, dtype), blocks_of(rows), computed(rows)
   local list, at, sum = {}, {}, 0
@@ -110,8 +109,8 @@ function copies.of(m, rows, dtype)
   return list, sum
 end
 
---- What people read below the list.
----@param list table[]   of copies.of
+--- The summary below the list.
+---@param list table[]   from copies.of
 ---@param waits number
 ---@param most integer|nil  bytes that grad_ckpt_buffer_size allows
 ---@param seconds fun(s: number): string

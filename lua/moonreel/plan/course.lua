@@ -1,5 +1,5 @@
---- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures.
--- Ref: reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
+--- The course of a whole run: steps of each epoch, hours, cost, disk, saves and failures. Ref:
+-- reference reliability 3.6, plan 6; dataplane 4.5 for ranks that wait for each other.
 -- @module moonreel.plan.course
 local cadence = require "moonreel.trainer.cadence"
 local ckpt = require "moonreel.ckpt"
@@ -9,27 +9,27 @@ local simulate = require "moonreel.plan.simulate"
 
 local course = {}
 
-local MOST_LOST_S = 600      -- work that a failure may take at most, by default
+local MOST_LOST_S = 600      -- default limit of the work that a failure loses
 
 ---@class moonreel.plan.Course
 ---@field from string        where the number of steps comes from
----@field epochs integer[]   steps of each epoch that was counted
+---@field epochs integer[]   steps of each counted epoch
 ---@field steps integer      optimizer steps of the run
 ---@field step_s number      of the average step
 ---@field hours number
 ---@field gpu_hours number
----@field cost number|nil    where the machine has a price
----@field free number        share of the speed that would be left if ranks drew buckets freely: the
----   slowest of a step decides
----@field samples_s number   that all ranks take from the store
+---@field cost number|nil    if the machine has a price
+---@field free number        share of the speed that remains if ranks draw buckets freely, because
+---   the slowest of a step decides
+---@field samples_s number   samples per second that all ranks read from the store
 ---@field checkpoint_bytes integer
----@field disk_bytes integer kept at once
+---@field disk_bytes integer kept at the same time
 ---@field save_s number      until a save is in the store
----@field interval_s number  suggested between saves, and in `interval` steps: sqrt(2 save_s M), M
----   the time between failures (Young 1974), at most ten minutes and at least one save
----@field failures number    expected, and `lost_hours` by them: half an interval, what is on its
----   way to the store, the restart
----@field drawn moonreel.plan.Hazards|nil  the run as one draw of chances takes it
+---@field interval_s number  suggested time between saves, and in `interval` steps: sqrt(2 save_s
+---   M), with M the time between failures (Young 1974), at most ten minutes and at least one save
+---@field failures number    expected number, and `lost_hours`: half an interval each, the save in
+---   progress, the restart
+---@field drawn moonreel.plan.Hazards|nil  one random simulation of the run
 
 -- micro-batches of one epoch by the name of their bucket, and in all
 local function batches_of(survey)
@@ -41,7 +41,7 @@ local function batches_of(survey)
   return by, all
 end
 
--- share of all micro-batches that each bucket has: of the index, or the same for all
+-- each bucket's share of all micro-batches: by the index, or the same for all
 local function weights_of(p, survey)
   local weights, by, all = {}, {}, #p.buckets
   if survey then
@@ -53,7 +53,7 @@ local function weights_of(p, survey)
   return weights
 end
 
--- Expected longest of n draws of a step's seconds, over the mean.
+-- The expected longest of n draws of a step's seconds, divided by the mean.
 local function longest(p, weights, mean, n)
   local order = {}
   for i, b in ipairs(p.buckets) do
@@ -68,8 +68,8 @@ local function longest(p, weights, mean, n)
   return expected / mean
 end
 
--- Micro-batches of each epoch that was counted. With tail = "carry" samples that are no whole one
--- are trained in the next epoch, those of the last one in any case.
+-- Micro-batches of each counted epoch. With tail = "carry" samples that do not fill a micro-batch
+-- are trained in the next epoch, those of the last epoch in a short one.
 local function batches_of_epochs(surveys, settings)
   local list, left = {}, {}
   for e, survey in ipairs(surveys) do
@@ -85,8 +85,8 @@ local function batches_of_epochs(surveys, settings)
   return list
 end
 
--- Steps of the run, those that end in each epoch that was counted, and who says so. A step goes on
--- with batches of the next epoch; only the last one may be short.
+-- Steps of the run, the steps that end in each counted epoch, and the source of the numbers. A step
+-- may continue with batches of the next epoch; only the last step may be short.
 local function steps_of(p, settings, surveys, stage)
   local together, epochs, batches, last, steps = p.mesh:micros(settings), {}, 0, 0, 0
   for e, n in ipairs(batches_of_epochs(surveys or {}, settings)) do
@@ -94,14 +94,14 @@ local function steps_of(p, settings, surveys, stage)
     epochs[e] = -(-batches // together) - steps
     steps = steps + epochs[e]
   end
-  -- an extraction passes over all epochs that differ, whatever the steps of a training
+  -- an extraction goes through all different epochs, whatever the number of training steps
   local extracts = settings.job == "extract"
   local passes = extracts and settings.dataset.draw_epochs > 0
     and math.min(settings.dataset.draw_epochs, settings.epochs) or settings.epochs
   if settings.steps > 0 and not extracts then
     return settings.steps, epochs, "the recipe"
   elseif #epochs > 0 then
-    -- later epochs are as long as the last that was counted
+    -- later epochs have the length of the last counted one
     steps = -(-(batches + last * math.max(0, passes - #epochs)) // together)
     return steps, epochs, ("%d epochs of %s"):format(passes, surveys[1].index)
   end
@@ -109,7 +109,7 @@ local function steps_of(p, settings, surveys, stage)
   return known, epochs, known and published.STEPS_SOURCE
 end
 
--- how often to save, what failures cost, and one run with draws of all that may hold it up
+-- how often to save, what failures cost, and one random simulation of the run
 local function add_failures(c, p, given)
   local m, ranks = p.mesh.machine, p.mesh.ranks
   if m.cpu then
@@ -118,7 +118,7 @@ local function add_failures(c, p, given)
   local save, between_s = course.save(p), m.mtbf_gpu_hours * 3600 / ranks
   local copy_s = save.snapshot_s
   c.save_s = copy_s + save.write_s
-  -- one is in the store before the next begins
+  -- a save is in the store before the next begins
   c.interval_s = math.max(c.save_s, math.min((2 * c.save_s * between_s) ^ 0.5, MOST_LOST_S))
   c.interval = math.max(1, math.ceil(c.interval_s / c.step_s))
   c.failures = c.gpu_hours / m.mtbf_gpu_hours
@@ -129,9 +129,9 @@ local function add_failures(c, p, given)
     save_s = copy_s }
 end
 
---- What a save takes: a rank's share of the state to the host, while training waits, then that of
--- all ranks to the store, as fast as their nodes send it and the store takes it.
----@param p table  of plan.of, for GPUs
+--- The cost of a save: first each rank copies its share of the state to the host while training
+-- waits; then all ranks write to the store, as fast as their nodes send and the store accepts.
+---@from plan.of, for GPUs
 ---@return table  snapshot_s, write_s
 function course.save(p)
   local m, bytes = p.mesh.machine, p.saved_bytes / p.mesh.ranks
@@ -139,7 +139,7 @@ function course.save(p)
     write_s = math.max(bytes * p.mesh.gpus / m.host.disk, p.saved_bytes / m.host.store) }
 end
 
--- renderings: on the run's device they make it longer
+-- adds renderings; on the run's device they make it longer
 local function add_renderings(c, one)
   if one then
     c.renderings = -(-c.steps // one.every)
@@ -149,11 +149,11 @@ local function add_renderings(c, one)
 end
 
 --- The course of a run.
----@param p table          of plan.of
+---@from plan.of
 ---@param settings table
 ---@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage;
----   stall_share, stall_s: of a rank's steps, whose data come late by so much
----@return moonreel.plan.Course|nil course  nil where the number of steps is unknown
+---   stall_share, stall_s: share of a rank's steps whose data come late, and by how many seconds
+---@return moonreel.plan.Course|nil course  nil if the number of steps is not known
 function course.of(p, settings, given)
   given = given or {}
   local steps, epochs, from = steps_of(p, settings, given.surveys, given.stage)

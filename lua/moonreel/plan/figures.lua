@@ -5,14 +5,15 @@ local simulate = require "moonreel.plan.simulate"
 
 local figures = {}
 
--- what is no field of a machine
+-- figures that are not fields of a machine
 local OTHERS = {
-  slowest = { "how far GPUs differ", ("assumed: %.3g %%, fitted to four published scalings"):format(
+  slowest = { "differences between GPUs", (
+    "assumed: %.3g %%, fitted to four published scalings"):format(
     100 * simulate.SIGMA) },
   ["host.read"] = { "host.read", "assumed: weights out of files in the host's memory" },
 }
 
--- seconds by figure of what repeats `seconds` in all; `by` has their proportions
+-- spreads `seconds` over figures in the proportions of `by`
 local function spread(into, by, seconds)
   local sum = 0
   for _, part in pairs(by) do
@@ -23,14 +24,14 @@ local function spread(into, by, seconds)
   end
 end
 
---- The figures behind the seconds of a bucket's optimizer step.
+--- The figures that decide the seconds of a bucket's optimizer step.
 ---@param mesh moonreel.plan.Mesh
----@param n integer      micro-steps of a rank in it
----@param step table     of moonreel.plan.compiled, with by and encode_by
+---@number of micro-steps of a rank in it
+---@from moonreel.plan.compiled, with by and encode_by
 ---@param update table   of its models, with by
 ---@param seconds table  of the step, as plan rows have them
 ---@return table[] list  {figure, seconds, share: of the step, value: of the machine, origin},
----   longest first; the seconds sum up to the step's
+---   longest first; the seconds add up to the step's
 function figures.of(mesh, n, step, update, seconds)
   local by, m = {}, mesh.machine
   local far = mesh.nodes > 1 and "network.card" or "node.link"
@@ -59,21 +60,22 @@ function figures.of(mesh, n, step, update, seconds)
   return list
 end
 
--- fields of a machine on which a run hangs in addition to the seconds of its steps, and what by
+-- fields of a machine that decide other parts of a run than its steps
 local BESIDE = {
   { "node.link", "links inside a node" }, { "node.link_step_s", "links inside a node" },
   { "network.card", "links between nodes" }, { "network.step_s", "links between nodes" },
   { "communication_share", "links: what a GPU gives to them" },
   { "host.disk", "saves: a node writes" }, { "host.store", "saves: the store takes of all nodes" },
-  { "mtbf_gpu_hours", "failures: GPU hours between two" },
+  { "mtbf_gpu_hours", "failures: GPU hours between two failures" },
   { "restart_s", "failures: from one to the next step" },
   { "decode_rate", "decode cores" },
 }
 
---- The figures behind what a run takes in addition to its steps: links, jitter, saves, failures,
+--- The figures that decide the time of a run besides its steps: links, jitter, saves, failures,
 -- restarts.
 ---@param mesh moonreel.plan.Mesh
----@return table[] list  {figure, what, value, origin}; of several ranks alone those that need them
+---@return table[] list  {figure, what, value, origin}; figures about several ranks only if there
+---   are several
 function figures.beside(mesh)
   local list, m = {}, mesh.machine
   for _, row in ipairs(BESIDE) do
@@ -92,9 +94,9 @@ function figures.beside(mesh)
   return list
 end
 
---- Those that were neither measured nor published, in words.
----@param list table[]  of figures.of
----@return string|nil   nil: there is none
+--- The assumed figures as text: neither measured nor published.
+---@param list table[]  from figures.of
+---@return string|nil   nil if no figure is assumed
 function figures.assumed(list)
   local words, share = {}, 0
   for _, one in ipairs(list) do
@@ -103,7 +105,7 @@ function figures.assumed(list)
       words[#words + 1] = ("%s %.0f %%"):format(one.figure, 100 * one.share)
     end
   end
-  return #words > 0 and ("%.0f %% of the longest step hang on assumed figures (%s)"):format(
+  return #words > 0 and ("%.0f %% of the longest step depend on assumed figures (%s)"):format(
     100 * share, table.concat(words, ", ")) or nil
 end
 

@@ -9,19 +9,19 @@ local simulate = require "moonreel.plan.simulate"
 local hazards = {}
 
 local QUANTILES = 256
-local MOST_STEPS = 1e5  -- that are gone through one by one; later ones go as these did
+local MOST_STEPS = 1e5  -- these are simulated one by one; the rest is scaled from them
 
 ---@class moonreel.plan.Hazards
 ---@field steps integer
----@field step_s number      of a rank that nothing holds up
+---@field step_s number      of a rank without delays
 ---@field ranks integer
----@field sigma number|nil   deviation of a rank's seconds, 0
----@field stall_share number|nil  of a rank's steps, 0: those whose data come late, and by `stall_s`
+---@field sigma number|nil   deviation of a rank's seconds; default 0
+---@field stall_share number|nil  share of a rank's steps whose data come `stall_s` late; default 0
 ---@field stall_s number|nil
----@field between_s number|nil  hours of one rank between its failures, in seconds; nil: never
+---@field between_s number|nil  mean time between failures of one rank, in seconds; nil: no failures
 ---@field restart_s number|nil  from a failure to the next step
----@field interval integer|nil  steps between saves; nil: none
----@field save_s number|nil  that a save takes from training
+---@field interval integer|nil  steps between saves; nil: no saves
+---@field save_s number|nil  time that a save stops training
 ---@field seed integer|nil
 
 -- x with P(a normal draw <= x) = p
@@ -38,7 +38,7 @@ local function normal_at(p)
   return (low + high) / 2
 end
 
--- how much longer the slowest of n ranks takes, at evenly spread chances
+-- the factor of the slowest of n ranks, at evenly spread probabilities
 local function slowest_of(n, sigma)
   local factors = {}
   for k = 1, QUANTILES do
@@ -48,13 +48,13 @@ local function slowest_of(n, sigma)
   return factors
 end
 
---- Go through a run.
+--- Simulates a run.
 ---@param of moonreel.plan.Hazards
----@return table run  seconds; of them useful, slowest, stalled, saving, lost (work done again),
+---@return table run  seconds; of these useful, slowest, stalled, saving, lost (repeated work),
 ---   restarting; failures
 function hazards.run(of)
   local function draw(purpose, k) return base.random_uniform(of.seed or 1, purpose, k, 0) end
-  -- one alone waits for no other
+  -- a single rank does not wait for others
   local factors = slowest_of(of.ranks, of.ranks > 1 and of.sigma or 0)
   local any_stall = 1 - (1 - (of.stall_share or 0)) ^ of.ranks
   local together_s = of.between_s and of.between_s / of.ranks or math.huge
@@ -74,7 +74,7 @@ function hazards.run(of)
     local stalled = draw("data", at) < any_stall and of.stall_s or 0
     local seconds = of.step_s + slowest + stalled
     if left < seconds then
-      -- all since the last save is done again
+      -- all work since the last save is repeated
       run.failures, run.lost = run.failures + 1, run.lost + unsaved + left
       run.restarting = run.restarting + (of.restart_s or 0)
       done, unsaved, steps_unsaved, left = done - steps_unsaved, 0, 0, next_failure()
@@ -86,7 +86,7 @@ function hazards.run(of)
         unsaved, steps_unsaved, run.saving = 0, 0, run.saving + (of.save_s or 0)
       end
     end
-    -- a run that fails sooner than it can save gets nowhere
+    -- a run that fails sooner than it can save makes no progress
     if at > 100 * steps then
       return nil
     end

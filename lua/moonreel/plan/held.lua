@@ -1,32 +1,32 @@
---- What one rank holds in memory while a bucket runs, by kind.
+--- Bytes of one rank in memory while a bucket runs, by kind.
 -- @module moonreel.plan.held
 local cadence = require "moonreel.trainer.cadence"
 
 local held = {}
 
---- The kinds of bytes of one rank, in the order in which people read them: {key, title, where}.
+--- The kinds of bytes of one rank, in the order of the output: {key, title, where}.
 held.kinds = {
   { "weights", "weights", "device" }, { "frozen", "frozen weights", "device" },
   { "encoders", "encoders", "device" }, { "gradients", "gradients", "device" },
   { "masters", "master weights", "device" }, { "moments", "moments", "device" },
   { "averages", "averages", "device" }, { "windows", "gathered weights", "device" },
   { "arena", "activations and workspace", "device" },
-  { "encoding", "encoders at work", "device" },
+  { "encoding", "active encoders", "device" },
   { "slots", "inputs, results, constants", "device" },
   { "reserve", "libraries and communication", "device" },
-  { "pinned", "activations moved to the host, inputs on their way", "host" },
-  { "offloaded", "what the optimizer keeps", "host" },
+  { "pinned", "activations moved to the host, inputs being copied", "host" },
+  { "offloaded", "state of the optimizer", "host" },
   { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
   { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
-  { "decoders", "processes that decode", "host" },
+  { "decoders", "decoder processes", "host" },
 }
 
 -- private memory of a decoder process, without the shared pages of libraries
 local DECODER_BYTES = 13e6
 
---- Bytes of the loader's ring: slabs of the largest batch (core/data/loader.c).
+--- Bytes of the loader's ring: slabs for the largest batch (core/data/loader.c).
 ---@param settings table
----@param list table[]  of buckets
+---@param list table[]  buckets
 ---@return integer
 function held.slabs(settings, list)
   local largest = 0
@@ -36,8 +36,8 @@ function held.slabs(settings, list)
   return math.max(settings.prefetch + 2, 4) * ((largest + 4095) // 4096 * 4096)
 end
 
---- What of one rank's bytes does not depend on the bucket.
----@param shares table  of Compiled:share
+--- The bytes of one rank that do not depend on the bucket.
+---@from Compiled:share
 ---@return table        bytes by kind
 function held.fixed(settings, mesh, models, shares)
   local m, bytes = mesh.machine, {}
@@ -52,14 +52,14 @@ function held.fixed(settings, mesh, models, shares)
   return bytes
 end
 
--- bytes of host memory that a step keeps inputs of blocks in, where the recipe allows fewer: both
+-- bytes of block inputs in host memory above the limit of the recipe: {needs, has}
 local function above_buffer(settings, step)
   local most = settings.grad_ckpt_buffer_size or 0
   local needs = step.memory.pinned
   return most > 0 and needs > most and { needs = needs, has = most } or nil
 end
 
--- the total of a row and whether it fits: where the device is the host, both are one memory
+-- computes the total of a row and whether it fits; if the device is the host, both share one memory
 local function settle(row, m)
   row.total = row.bytes.device + (m.cpu and row.bytes.host or 0)
   row.fits = row.total <= m.memory_bytes and not row.above_buffer
@@ -73,7 +73,7 @@ local function sum(bytes, where)
   return total
 end
 
--- what stays of a compiled shape for itself
+-- the bytes of a compiled shape on the device
 local function slots_of(memory)
   return memory.inputs + memory.results + memory.consts
 end
@@ -83,14 +83,15 @@ local function graphs_of(memory)
   return memory.host - memory.staging + memory.staged
 end
 
--- what one rank holds while a bucket runs; arena and slots of the larger of micro-step and update
+-- bytes of one rank while a bucket runs; arena and slots are those of the larger of micro-step and
+-- update
 local function bytes_of(fixed, step, update)
   local bytes = {}
   for key, value in pairs(fixed) do
     bytes[key] = value
   end
   bytes.arena, bytes.windows = math.max(step.memory.arena, update.arena), 0
-  -- at the peak of a micro-step weights and gradients of others lie in the arena, too
+  -- at the peak of a micro-step, weights and gradients of other ranks are in the arena, too
   if step.windows and step.memory.arena >= update.arena then
     bytes.arena, bytes.windows = bytes.arena - step.windows - step.buckets, step.windows
     bytes.gradients = bytes.gradients + step.buckets
@@ -101,7 +102,7 @@ local function bytes_of(fixed, step, update)
   bytes.encoding = step.encoding
   bytes.reserve = bytes.reserve or math.max(step.memory.library, update.library)
   bytes.graphs = step.memory.host + update.host - update.staging
-  -- shares of what is cut for ranks end at whole bytes
+  -- sizes for ranks are rounded to whole bytes
   for key, value in pairs(bytes) do
     bytes[key] = math.ceil(value)
   end
@@ -109,17 +110,17 @@ local function bytes_of(fixed, step, update)
   return bytes
 end
 
--- bytes of the programs of all other buckets, within the recipe's bound: slots, graphs
+-- bytes of the programs of all other buckets, limited by the recipe: slots, graphs
 local function beside(kept, all, settings)
   local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
   return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
 end
 
---- What one rank holds while a bucket runs; arguments and result are those of Open:held.
----@param open table  of plan.open
+--- Bytes of one rank while a bucket runs; arguments and result are those of Open:held.
+---@param open table  from plan.open
 function held.of(open, b, step, all)
   local own = held.slabs(open.settings, { b })
-  -- batches of this bucket may be larger than the table's, where a larger one is looked for
+  -- a search for larger batches may need larger slabs than the table
   open.slabs = open.slabs or held.slabs(open.settings, open.table)
   open.fixed.slabs = math.max(all and all.slabs or open.slabs, own)
   local row = { bytes = bytes_of(open.fixed, step, open.update), slabs = own,
@@ -134,10 +135,10 @@ function held.of(open, b, step, all)
   return row
 end
 
---- Programs of all buckets stay, within the recipe's bound: each row counts those of the others, as
--- far as there is room for them.
----@param rows table[]         of Open:row
----@return number|nil          bytes that programs may have, where that is less
+--- Programs of all buckets are kept, limited by the recipe. Each row counts those of the others, as
+-- far as there is space.
+---@from Open:row
+---@return number|nil          bytes that programs may use, if that is less than the recipe's limit
 function held.keep_others(rows, settings, m)
   local all, least = { slots = 0, graphs = 0 }, nil
   for _, row in ipairs(rows) do

@@ -1,5 +1,5 @@
---- What a recipe's run takes on a mesh of GPUs, before it runs: bytes by kind, seconds by part, and
--- with an index what each epoch holds. Bytes are those of the layouts of the trainer's own graphs.
+--- Plans a recipe's run on a mesh of GPUs before it runs: bytes by kind, seconds by part, and with
+-- an index the samples of each epoch. Bytes are those of the layouts of the trainer's own graphs.
 -- @module moonreel.plan
 local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
@@ -18,17 +18,17 @@ local seconds = require "moonreel.plan.seconds"
 
 local plan = {}
 
---- Sizes of buckets that are tried where better ones are looked for, in 2^20 elements, and how many
--- times as fast is worth a change.
+--- Sizes of communication buckets that are tried, in 2^20 elements, and the speed-up above which a
+-- change is suggested.
 plan.bucket_sizes, plan.notable = { 8, 16, 32, 64, 128, 256, 512, 1024 }, 1.001
 
--- names of ops, or of fields, in one note
+-- the most names of ops or fields in one note
 local MOST_NAMED = 6
 
 -- ---- buckets ----
 
--- of the aspects of one resolution and length only that with most tokens is compiled: the others
--- have as many or a few less
+-- of the aspects of one resolution and length only the one with the most tokens is compiled: the
+-- others have the same number or slightly fewer
 local function largest_aspects(models, list, carries)
   local by, out = {}, {}
   for _, b in ipairs(list) do
@@ -58,9 +58,9 @@ local function largest_aspects(models, list, carries)
   return out
 end
 
---- The recipe's bucket table as the core takes it, short lengths first.
+--- The recipe's bucket table in the form of the core, short lengths first.
 ---@param settings table
----@return table[] resolutions  as moonreel.data.buckets resolve
+---@return table[] resolutions  from moonreel.data.buckets resolve
 function plan.resolutions(settings)
   local list = buckets.resolve(settings:plain("bucket_config"), settings:plain("resolutions"),
     nil, settings.compat, settings.ae_spatial_compression)
@@ -70,7 +70,7 @@ function plan.resolutions(settings)
   return list
 end
 
--- every bucket that the recipe's table lets samples into
+-- every bucket of the recipe's table that can take samples
 local function buckets_of_table(settings)
   local list = {}
   for _, r in ipairs(plan.resolutions(settings)) do
@@ -87,7 +87,7 @@ end
 
 -- ---- a recipe ----
 
--- what has to be there before anything can be said
+-- refuses settings that cannot be planned
 local function check(settings)
   if settings.job == "train" then
     launched.has_end(settings)
@@ -98,8 +98,8 @@ local function check(settings)
   end
   for _, record in ipairs { "vae", "text_encoder" } do
     if not settings[record].type and not pipeline.reconstructs(settings) then
-      blame.raise(settings, record .. ".type", "MR_E_RECIPE", "%s.type is none: training on stored "
-        .. "features cannot be planned yet; try: a recipe with both encoders", record)
+      blame.raise(settings, record .. ".type", "MR_E_RECIPE", "%s.type is not set: training on "
+        .. "stored features cannot be planned yet; try: a recipe with both encoders", record)
     end
   end
   local unknown = require "moonreel.settings.resolutions"(settings:leaves())[1]
@@ -108,7 +108,7 @@ local function check(settings)
   end
 end
 
--- what a reader must know of where the figures come from
+-- notes about the origin of the figures
 local function notes_of(mesh, models, aspects, guessed)
   local notes = {}
   local function note(form, ...) notes[#notes + 1] = form:format(...) end
@@ -118,22 +118,22 @@ local function notes_of(mesh, models, aspects, guessed)
   if mesh.sequence > 1 and mesh.clips then
     note("%d ranks share the %s of a clip", mesh.sequence, mesh.clips)
   elseif mesh.sequence > 1 then
-    note("%d ranks share the tokens of a batch and what is encoded; text is with all of them",
+    note("%d ranks share the tokens of a batch and its encoding; all of them have the text",
       mesh.sequence)
   end
   if mesh.layers > 1 then
     note("%d ranks share each layer, and a batch", mesh.layers)
   end
   if aspects then
-    note("of each resolution and length the aspect ratio with most tokens is planned")
+    note("of each resolution and length only the aspect ratio with the most tokens is planned")
   end
   if mesh.machine.here and mesh.ranks > 1 then
-    note("ranks of this machine tell each other through its memory: %.3g GB/s are assumed",
+    note("ranks of this machine communicate through its memory: %.3g GB/s are assumed",
       mesh.machine.node.link / 1e9)
   end
   local m = mesh.machine
   if not m.cpu then
-    note("%s: workspace is that of plain kernels on one thread", m.name)
+    note("%s: the planned workspace is that of plain kernels on one thread", m.name)
   end
   if not m.origin then
     note("%s: rates by %s", m.name, m.source)
@@ -144,11 +144,11 @@ local function notes_of(mesh, models, aspects, guessed)
       row.of and (" by its %s"):format(row.of) or "")
   end
   if m.here and not m.slower then
-    note("a probe of some milliseconds tells steps up to a quarter too short or too long; try: "
-      .. "moonreel bench --save mine, then --machine ./mine.lua; of a run: moonreel plan RUN")
+    note("rates from a probe of some milliseconds may be off by a quarter; try: "
+      .. "moonreel bench --save mine, then --machine ./mine.lua; for a run: moonreel plan RUN")
   end
   if #guessed > 0 then
-    note("%s was measured without %s%s in %s: rated as others of their kind", m.name,
+    note("%s was measured without %s%s in %s: these have the rates of similar ops", m.name,
       table.concat(guessed, ", ", 1, math.min(#guessed, MOST_NAMED)),
       #guessed > MOST_NAMED and (" and %d others"):format(#guessed - MOST_NAMED) or "",
       models.dtype)
@@ -156,7 +156,7 @@ local function notes_of(mesh, models, aspects, guessed)
   return notes
 end
 
--- a note of fields that are set and that a run refuses, because nothing reads them
+-- a note about fields that are set although nothing reads them, so that a run refuses them
 local function unread_note(settings)
   local names, known = {}, {}
   for _, one in ipairs(readers.missing(settings)) do
@@ -164,12 +164,13 @@ local function unread_note(settings)
       known[one.what], names[#names + 1] = true, one.what
     end
   end
-  return #names > 0 and ("a run refuses what nothing reads yet: %s%s; try: leave them out"):format(
+  return #names > 0 and (
+    "a run refuses fields that nothing reads yet: %s%s; try: leave them out"):format(
     table.concat(names, ", ", 1, math.min(#names, MOST_NAMED)), #names > MOST_NAMED
       and (" and %d others"):format(#names - MOST_NAMED) or "") or nil
 end
 
--- names of the ops of all buckets that a measured machine has no rate of
+-- names of the ops of all buckets for which a measured machine has no rate
 local function guessed_ops(rows)
   local names, known = {}, {}
   for _, row in ipairs(rows) do
@@ -183,13 +184,13 @@ local function guessed_ops(rows)
   return names
 end
 
---- What becomes of an index's samples in an epoch.
+--- Counts the samples of an index in an epoch, by bucket and drop.
 ---@param settings table       baked
 ---@param index moonreel.Index
 ---@param epoch integer        from 0
----@param members? mr.Subset   of these samples alone
----@param ranks? integer       of a run (1): what a reference leaves out depends on them
----@return table survey  of mr.BucketRule: buckets, each with its samples; dropped {why, rows,
+---@param members? mr.Subset   only these samples
+---@param ranks? integer       of a run (1): the drops of a reference depend on them
+---@return table survey  from mr.BucketRule: buckets, each with its samples; dropped {why, rows,
 ---   example}; and index: its path, rows: all of its samples
 function plan.survey(settings, index, epoch, members, ranks)
   local rule = buckets.rule(buckets.of(settings))
@@ -205,12 +206,12 @@ end
 local Open = {}
 Open.__index = Open
 
---- What plans of a recipe's buckets share.
+--- Opens what the plans of a recipe's buckets share.
 ---@param settings table  baked, of one stage
 ---@param given table     mesh: moonreel.plan.Mesh; compiled: moonreel.plan.Compiled of its machine,
----   which other plans may share; as_is: true where the mesh already says what is sharded; unsent:
----   true where it is not asked what ranks send of the state, which takes a graph
----@return table open     settings, mesh, models, table (all buckets of the recipe's), assumed
+---   which other plans may share; as_is: true if the mesh already says what is sharded; unsent:
+---   true if the bytes that ranks send of the state are not needed, which takes a graph
+---@return table open     settings, mesh, models, table (all buckets of the recipe), assumed
 function plan.open(settings, given)
   check(settings)
   local mesh, assumed = given.mesh, {}
@@ -234,22 +235,22 @@ function plan.open(settings, given)
     fixed = held.fixed(settings, mesh, models, shares) }, Open)
 end
 
---- The same in a part of the machine's memory: what recomputes is chosen for that.
+--- The same in a part of the machine's memory, for which the recomputation is chosen.
 ---@param memory number  bytes of one rank
 ---@return table open
 function Open:within(memory)
   return setmetatable({ memory = memory, choices = {} }, { __index = self })
 end
 
---- The recipe's buckets, of each resolution and length that with most tokens.
----@param list table[]|nil  those of an index; nil: all of the recipe's table
+--- The recipe's buckets; of each resolution and length the one with the most tokens.
+---@those of an index; nil: all of the recipe's table
 ---@return table[]
 function Open:buckets(list)
   local s = self.settings
   return largest_aspects(self.models, list or self.table, s.tail == "carry" and s.epochs ~= 1)
 end
 
--- what recomputes in one bucket, where the settings leave that open
+-- chooses the recomputation of one bucket, if the settings leave it open
 local function choose(self, b)
   local function step_of(choice)
     return self.compiled:rank_step(self.settings, self.models, self.mesh, b, choice)
@@ -264,7 +265,7 @@ local function choose(self, b)
   end)
 end
 
--- the same in all buckets: what the one that needs most does
+-- one choice for all buckets: that of the bucket that needs most
 local function choose_for_all(self)
   local most, choice = -1, nil
   for _, b in ipairs(self:buckets()) do
@@ -276,10 +277,10 @@ local function choose_for_all(self)
   return choice
 end
 
---- What recomputes in a bucket where the settings leave that open: the fewest blocks with which it
--- fits; of ranks that share weights in all buckets alike, as in a run.
+--- The recomputation of a bucket, if the settings leave it open: the fewest blocks with which it
+-- fits. Ranks that share weights use one choice for all buckets, as in a run.
 ---@param b table  resolution, frames, height, width, batch
----@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the settings say it
+---@return integer[]|boolean|nil choice  of moonreel.trainer.recompute; nil: the settings decide
 function Open:choice(b)
   local s = self.settings
   if s:plain "grad_ckpt_settings" ~= "auto" or self.models.job then
@@ -293,17 +294,17 @@ function Open:choice(b)
   return self.choices[key]
 end
 
---- The micro-step of a bucket, as a rank of the mesh runs it.
+--- The micro-step of a bucket on a rank of the mesh.
 ---@param b table  resolution, frames, height, width, batch
----@return table step  of moonreel.plan.compiled rank_step
+---@return table step  from moonreel.plan.compiled rank_step
 function Open:step(b)
   return self.compiled:rank_step(self.settings, self.models, self.mesh, b, self:choice(b))
 end
 
 --- Parts of a bucket's micro-step.
 ---@param b table
----@param step table  of Open:step, of these settings or of others
----@return table      seconds: encode, forward, recompute, backward, exchange, micro: all of them
+---@from Open:step, of these settings or of others
+---@return table      seconds: encode, forward, recompute, backward, exchange, micro: their sum
 function Open:micro(b, step) return seconds.micro(self, b, step) end
 
 --- Seconds of an optimizer step of a bucket.
@@ -312,34 +313,34 @@ function Open:micro(b, step) return seconds.micro(self, b, step) end
 ---@return table parts, table schedule
 function Open:seconds(b, step) return seconds.of(self, b, step) end
 
---- Least seconds of an optimizer step: its micro-steps on the slowest rank.
----@param micro number  least seconds of a micro-step
+--- Lower bound of the seconds of an optimizer step: its micro-steps on the slowest rank.
+---@param micro number  lower bound for a micro-step
 ---@return number
 function Open:least(micro)
   return self.mesh:rounds(self.settings) * micro * seconds.slowest(self.mesh.ranks)
 end
 
---- What one rank holds while a bucket runs.
+--- Bytes of one rank while a bucket runs.
 ---@param b table
 ---@param step table   as Open:micro takes it
----@param all? table   of the buckets of another table, that stand in for the recipe's: slots and
----   graphs (bytes of their programs), slabs (bytes for the largest batch)
+---@param all? table   of the buckets of another table, in place of the recipe's: slots and graphs
+---   (bytes of their programs), slabs (bytes for the largest batch)
 ---@return table held  bytes by kind, total, fits; kept: slots and graphs of its program; slabs
 function Open:held(b, step, all) return held.of(self, b, step, all) end
 
---- Elements that ranks send each other at once.
+--- The number of elements that ranks send each other at once.
 ---@return integer
 function Open:bucket_elements()
   return seconds.bucket_elements(self.settings, self.mesh, self.models)
 end
 
---- One bucket planned.
+--- The plan of one bucket.
 ---@param b table  resolution, frames, height, width, batch
 ---@return table row  with bytes, total, fits, seconds, share_of_peak, live, ops, useful, workspace;
----   sent: bytes that a rank tells others in a step; figures: of the machine, that decide the step;
----   decode_cores: of the host for each rank, for sources as large as those of the index, without
----   one as large as the bucket; recomputes: of Open:choice; copies, copies_wait: of
----   moonreel.plan.copies
+---   sent: bytes that a rank sends to others in a step; figures: of the machine, that decide the
+---   step; decode_cores: of the host for each rank, for sources of the size in the index, or
+---   without an index of the size of the bucket; recomputes: from Open:choice; copies, copies_wait:
+---   from moonreel.plan.copies
 function Open:row(b)
   local mesh, models = self.mesh, self.models
   local step = self:step(b)
@@ -359,7 +360,7 @@ function Open:row(b)
   return row
 end
 
--- notes of lengths of the table that no sample of an epoch enters
+-- notes about lengths of the table that no sample of an epoch enters
 local function empty_notes(settings, all, survey)
   local entered, notes = {}, {}
   for _, b in ipairs(survey.buckets) do
@@ -368,8 +369,8 @@ local function empty_notes(settings, all, survey)
   for _, b in ipairs(settings.allow_empty_buckets and {} or all) do
     local key = b.resolution .. " " .. b.frames
     if not entered[key] then
-      notes[#notes + 1] = ("bucket_config.%s[%d]: no sample of the first epoch enters it, and a "
-        .. "run refuses what none can enter; try: leave it out, or allow_empty_buckets = true")
+      notes[#notes + 1] = ("bucket_config.%s[%d]: no sample of the first epoch enters it; a "
+        .. "run refuses lengths without samples; try: leave it out, or allow_empty_buckets = true")
         :format(b.resolution, b.frames)
     end
     entered[key] = true
@@ -377,13 +378,13 @@ local function empty_notes(settings, all, survey)
   return notes
 end
 
---- Plan a recipe.
+--- Plans a recipe.
 ---@param settings table  baked, of one stage
----@param given table     as plan.open; survey: of plan.survey, or nil: every bucket of the recipe's
----   table
----@return table plan  name, recipe, hash, mesh, dtype, trained, parameters, buckets (as Open:row
----   gives them), largest (the bucket with most bytes), slowest (whose step takes longest), shares
----   (of Compiled:share), notes
+---@param given table     as in plan.open; survey: from plan.survey; nil: every bucket of the
+---   recipe's table
+---@return table plan  name, recipe, hash, mesh, dtype, trained, parameters, buckets (from
+---   Open:row), largest (the bucket with the most bytes), slowest (the bucket with the longest
+---   step), shares (from Compiled:share), notes
 function plan.of(settings, given)
   local open, survey = plan.open(settings, given), given.survey
   local list = open:buckets(survey and survey.buckets)
@@ -410,16 +411,16 @@ function plan.of(settings, given)
   local notes = notes_of(mesh, models, #open.table > #list and not survey, guessed_ops(out))
   table.move(open.assumed, 1, #open.assumed, #notes + 1, notes)
   local assumed = figures.assumed(slowest.figures)
-  notes[#notes + 1] = assumed and assumed .. "; try: --why, which has all of them"
+  notes[#notes + 1] = assumed and assumed .. "; try: --why, which lists all of them"
   if not survey and slowest.decode_cores > 0 then
-    notes[#notes + 1] = "decode cores: sources are assumed to be as large as their bucket, larger "
-      .. "ones take more; try: --data NAME.mrx, whose sources are counted"
+    notes[#notes + 1] = "decode cores: sources are assumed to be as large as their bucket; larger "
+      .. "sources need more; try: --data NAME.mrx, which has their sizes"
   end
   notes[#notes + 1] = unread_note(settings)
   local empty = survey and empty_notes(settings, open.table, survey) or {}
   table.move(empty, 1, #empty, #notes + 1, notes)
   if programs then
-    notes[#notes + 1] = ("programs of all buckets have no room next to the largest; try: "
+    notes[#notes + 1] = ("programs of all buckets do not fit together with the largest; try: "
       .. "programs_bytes = %.0f"):format(programs // 1e6 * 1e6)
   end
   return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),
@@ -431,14 +432,14 @@ function plan.of(settings, given)
     batches = survey and batches, carried = survey and carried }
 end
 
---- The bucket as people name it: 144p 51x144x256.
+--- The name of a bucket: 144p 51x144x256.
 ---@param b table
 ---@return string
 function plan.bucket_name(b)
   return ("%s %dx%dx%d"):format(b.resolution, b.frames, b.height, b.width)
 end
 
---- Rows of an index that enter no bucket, in words.
+--- Text about the rows of an index that enter no bucket.
 ---@param dropped table[]  {why, rows, file}
 ---@return string
 function plan.dropped_text(dropped)

@@ -1,5 +1,6 @@
---- Machines: what a GPU, its node and its network can do, from machines/NAME.lua or a file of the
--- user's. Plain numbers in SI units: bytes, seconds, operations or bytes per second.
+--- Machines: rates and sizes of a GPU, its node and its network, from machines/NAME.lua or a file
+-- of the user. All values are plain numbers in SI units: bytes, seconds, operations or bytes per
+-- second.
 -- @module moonreel.plan.machine
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"
@@ -9,29 +10,29 @@ local nearest = require "moonreel.text.nearest"
 
 local machine = {}
 
---- Source pixels per second that one core decodes where nothing was measured: 48 frames of 1080p.
+--- Source pixels per second that one core decodes, if not measured: 48 frames of 1080p.
 machine.DECODE_RATE = 1e8
 
---- Fields of a machine file: {path, doc}; what has `share` may be left out and is then assumed as
--- that share of a peak; `whole` are counts. Those with `ranks` tell of GPUs next to each other: a
--- processor has none.
+--- Fields of a machine file: {path, doc}. A field with `share` may be left out; it is then assumed
+-- to be that share of a peak. `whole` marks integers. Fields with `ranks` are about several GPUs: a
+-- processor has none of these.
 machine.fields = {
-  { "name", "text: how plans call it" },
+  { "name", "text: the name in plans" },
   { "source", "text: where the numbers come from" },
   { "origin", "table of texts, by field or group of fields: measured, data sheet, published or "
     .. "assumed, and by whom", optional = true },
   { "memory_bytes", "memory of one GPU" },
-  { "reserve_bytes", "what its driver, libraries and collectives keep", value = 4e9,
+  { "reserve_bytes", "memory for its driver, libraries and collectives", value = 4e9,
     ranks = true },
-  { "program_bytes", "of the host, that the program itself takes", optional = true },
+  { "program_bytes", "host memory of the program itself", optional = true },
   { "peak.bf16", "operations per second of dense bf16 products" },
   { "peak.fp8", "the same in FP8", optional = true },
   { "peak.f32", "the same in f32" },
   { "peak.memory", "bytes per second of its memory" },
   { "rate.product", "operations per second that large products reach",
     of = "peak.bf16", share = 600 / 989 },
-  { "rate.attention", "the same of attention, of long rows of heads of 128; attention.* says how "
-    .. "it falls", of = "peak.bf16", share = 621 / 989 },
+  { "rate.attention", "the same for attention, of long rows and heads of 128; attention.* are "
+    .. "factors for others", of = "peak.bf16", share = 621 / 989 },
   { "attention.length", "table of {keys, share of rate.attention}, ...: between them by the "
     .. "logarithm of the keys, below the first in proportion to them",
     value = { { 512, 430 / 621 }, { 1024, 517 / 621 }, { 2048, 566 / 621 }, { 4096, 590 / 621 },
@@ -40,20 +41,21 @@ machine.fields = {
     .. "evenly", value = { { 64, 0.75 }, { 128, 1 } }, ranks = true },
   { "attention.backward", "share of rate.attention that its gradient reaches", value = 549 / 613,
     ranks = true },
-  { "launch_s", "seconds from the end of a kernel to the work of the next one", value = 3e-6,
+  { "launch_s", "seconds from the end of a kernel to the start of the next one", value = 3e-6,
     ranks = true },
-  { "rate.convolution", "the same of a video autoencoder", of = "peak.bf16", share = 250 / 989 },
-  { "rate.text", "the same of a text encoder", of = "peak.bf16", share = 500 / 989 },
+  { "rate.convolution", "operations per second of a video autoencoder", of = "peak.bf16",
+    share = 250 / 989 },
+  { "rate.text", "operations per second of a text encoder", of = "peak.bf16", share = 500 / 989 },
   { "rate.stream", "share of the memory's bandwidth that elementwise kernels reach", value = 0.8 },
-  { "rate.step_s", "seconds that a step takes around its kernel", optional = true },
+  { "rate.step_s", "seconds of a program step in addition to its kernel", optional = true },
   { "ops", "table of measured steps, by op and dtypes: {operations, bytes, seconds}, ...",
     optional = true },
   { "cpu.isa", "text: of a processor, which computes in the host's memory: base, avx2, avx512",
     optional = true },
   { "cpu.threads", "of its team", optional = true, whole = true },
-  { "cpu.bf16", "yes or no: are its products of bf16 fast?", optional = true },
-  { "cpu.amx", "yes or no: has it AMX tiles?", optional = true },
-  { "cpu.bf16_by_f32", "yes or no: are its products of bf16 faster by instructions for f32?",
+  { "cpu.bf16", "yes or no: are its bf16 products fast?", optional = true },
+  { "cpu.amx", "yes or no: does it have AMX tiles?", optional = true },
+  { "cpu.bf16_by_f32", "yes or no: are its bf16 products faster with instructions for f32?",
     optional = true },
   { "cycle.product", "of a multiprocessor of a GPU in one cycle: multiply-adds of dense bf16",
     optional = true },
@@ -63,9 +65,9 @@ machine.fields = {
   { "cycle.special", "exponentials, reciprocals", optional = true },
   { "cycle.issue", "instructions of a warp", optional = true },
   { "cycle.shared", "bytes of its shared memory", optional = true },
-  { "cycle.l2", "bytes of the L2 cache, all multiprocessors at work", optional = true },
+  { "cycle.l2", "bytes of the L2 cache, with all multiprocessors active", optional = true },
   { "cycle.sums", "bytes of f32 that are added to in the L2 cache", optional = true },
-  { "cycle.launch_s", "seconds of a launch that waits for none", optional = true },
+  { "cycle.launch_s", "seconds of a launch without waits", optional = true },
   { "cycle.replay_s", "seconds of a node of a graph that is run again", optional = true },
   { "cycle.source", "text: where these come from", optional = true },
   { "node.gpus", "GPUs of one node", ranks = true, whole = true },
@@ -79,16 +81,16 @@ machine.fields = {
   { "host.read", "bytes per second at which a rank reads weights out of files that the host's "
     .. "memory holds", optional = true, ranks = true },
   { "host.disk", "bytes per second that a node writes to the store", value = 2e9, ranks = true },
-  { "host.store", "bytes per second that the store takes of all nodes together", value = 20e9,
+  { "host.store", "bytes per second that the store accepts from all nodes together", value = 20e9,
     ranks = true },
-  { "restart_s", "seconds from a failure to the next step: found, started, loaded", value = 300,
+  { "restart_s", "seconds from a failure to the next step: detection, start, loading", value = 300,
     ranks = true },
   { "decode_rate", "source pixels per second that one core of the host decodes and scales",
     value = machine.DECODE_RATE },
   { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132,
     ranks = true },
   { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4, ranks = true },
-  { "price_hour", "what a GPU costs in an hour, in any currency", optional = true },
+  { "price_hour", "price of a GPU for an hour, in any currency", optional = true },
 }
 
 local rows, groups = {}, {}
@@ -113,7 +115,7 @@ local function put(t, path, value)
   t[key or path] = value
 end
 
--- refuses fields that no row names
+-- refuses fields that are not in the list
 local function refuse_unknown(t, shown, prefix)
   for key, value in pairs(t) do
     local path = prefix .. tostring(key)
@@ -127,7 +129,7 @@ local function refuse_unknown(t, shown, prefix)
         names[#names + 1] = field[1]
       end
       local near = nearest(path, names)
-      fault.recipe("%s: no field '%s' in a machine%s", shown, path,
+      fault.recipe("%s: there is no field '%s' in a machine%s", shown, path,
         near and (", did you mean '" .. near .. "'?") or "")
     end
   end
@@ -174,11 +176,11 @@ end
 -- kinds of origins, with which their texts begin
 local ORIGINS = { "measured", "data sheet", "published", "assumed" }
 
--- refuses origins of what is no field, and those that say none of the kinds
+-- refuses origins of unknown fields, and origins without a known kind
 local function check_origin(origin, shown)
   for path, text in pairs(origin) do
     if not (rows[path] or groups[path]) then
-      fault.recipe("%s: origin: no field '%s' in a machine", shown, tostring(path))
+      fault.recipe("%s: origin: there is no field '%s' in a machine", shown, tostring(path))
     end
     local known = false
     for _, kind in ipairs(ORIGINS) do
@@ -191,7 +193,7 @@ local function check_origin(origin, shown)
   end
 end
 
--- puts what a file leaves out, and notes it; nil where it may be missing
+-- fills in a field that a file leaves out, and notes it; nil if the field may be missing
 local function assume(m, field)
   local value = field.value or field.share and field.share * at(m, field.of)
   if value and not (field.ranks and m.cpu) then
@@ -232,7 +234,7 @@ local function check(m, shown)
   return m
 end
 
--- the value at x of {{x, value}, ...}, sorted, on lines between them; the last one beyond the end
+-- the value at x of {{x, value}, ...}, sorted, interpolated linearly; beyond the end the last value
 local function on_lines(points, x, scale)
   local before
   for _, point in ipairs(points) do
@@ -250,9 +252,9 @@ end
 
 --- Operations per second of attention.
 ---@param m table            machine
----@param keys integer       that a query sees
+---@param keys integer       keys of a query
 ---@param head integer       width of a head
----@param backward boolean   of its gradient
+---@param backward boolean   for its gradient
 ---@return number
 function machine.attention(m, keys, head, backward)
   if m.cpu then
@@ -264,9 +266,9 @@ function machine.attention(m, keys, head, backward)
     * on_lines(a.head, head, function(x) return x end) * (backward and a.backward or 1)
 end
 
---- Where a figure of a machine comes from.
+--- The origin of a figure of a machine.
 ---@param m table       machine
----@param path string   a field; "here": a probe; others: no figure of a machine
+---@param path string   a field; "here": a probe; other names are not figures of a machine
 ---@return string|nil   begins with measured, data sheet, published or assumed; nil: unknown
 function machine.origin(m, path)
   if path == "here" or path == "ops" then
@@ -281,7 +283,7 @@ function machine.origin(m, path)
   return origin[path] or origin[path:match("^(.*)%.") or path]
 end
 
---- Names of the machines that ship, sorted.
+--- Names of the shipped machines, sorted.
 ---@return string[]
 function machine.names()
   local names = {}
@@ -292,29 +294,30 @@ function machine.names()
   return names
 end
 
---- A machine by its name in any case, or by the path of a file. The file is plain data: it reaches
--- no function.
+--- Opens a machine by its name in any case, or by the path of a file. The file is plain data and
+-- can call no function.
 ---@param name string  "H100", "./mine.lua"
----@return table machine  the fields above, and `assumed`: rows {field, value, of} of what the file
----   leaves out. Raises MR_E_USAGE for a name that is unknown (with the nearest), MR_E_RECIPE for a
----   file that is wrong.
+---@return table machine  the fields above, and `assumed`: rows {field, value, of} of fields that
+---   the file leaves out. Raises MR_E_USAGE for an unknown name (with the nearest one), MR_E_RECIPE
+---   for a file with errors.
 function machine.open(name)
   local path = "machines/" .. name:lower() .. ".lua"
   local text = not name:find("/", 1, true) and app.embedded(path)
   if not text then
     if not name:find("[/.]") then
       local near = nearest(name:upper(), machine.names())
-      fault.usage("no machine '%s'%s; known: %s; try: a file of your own as ./NAME.lua",
+      fault.usage("there is no machine '%s'%s; expected one of %s; try: a file of your own as "
+        .. "./NAME.lua",
         name, near and (", did you mean '" .. near .. "'?") or "",
         table.concat(machine.names(), ", "))
     end
     if not base.exists(name) then
-      fault.usage("no machine file '%s'; try: one of %s, or copy machines/h100.lua", name,
+      fault.usage("there is no machine file '%s'; try: one of %s, or copy machines/h100.lua", name,
         table.concat(machine.names(), ", "))
     end
     path, text = name, base.read_file(name)
   end
-  -- as closed as a recipe, and as short of time and memory
+  -- with the limits of a recipe: no names, little time and memory
   local chunk, problem = load(text, "@" .. path, "t", {})
   if not chunk then
     fault.recipe("%s", problem)
@@ -326,17 +329,17 @@ function machine.open(name)
   return check(m, path)
 end
 
---- This machine as a device of its own: its memory, and rates as probed in some milliseconds. Ranks
--- of it talk through its memory; `here` is the device of one.
+--- This host as a machine: its memory, and rates from a probe of some milliseconds. Its ranks
+-- communicate through its memory; `here` is the open device.
 ---@param device mr.Device
 ---@return table machine
 function machine.this(device)
-  -- before anything is probed, which takes memory for a moment
+  -- measured before the probe, which needs memory for a moment
   local program_bytes = require("moonreel.core.bench").resident()
   local _, total = device:memory()
   local f32, bf16 = device:rates("f32"), device:rates("bf16")
   local facts = device:facts()
-  -- what a rank tells another goes into memory that they share and out of it, read and written
+  -- a message between ranks is written to shared memory and read from there
   local memory = f32.elementwise[2]
   local link = memory / 4
   return { name = "this machine", node = { gpus = 1, link = link, link_step_s = f32.step },
@@ -345,7 +348,7 @@ function machine.this(device)
     peak = { f32 = f32.linear[1], bf16 = bf16.linear[1], memory = memory },
     rate = { product = (facts.bf16 and bf16 or f32).linear[1], attention = f32.attention[1],
       convolution = f32.conv3d[1], text = f32.linear[1], stream = 1, step_s = f32.step },
-    decode_rate = machine.DECODE_RATE, assumed = {}, source = "a probe of this moment" }
+    decode_rate = machine.DECODE_RATE, assumed = {}, source = "a probe made now" }
 end
 
 return machine

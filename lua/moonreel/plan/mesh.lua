@@ -1,5 +1,5 @@
---- How many GPUs of which machine, and how they share a step.
--- Ref: reference parallelism 1 and 4.
+--- The mesh of a plan: the number of GPUs, their machine, and how they share a step. Ref: reference
+-- parallelism 1 and 4.
 -- @module moonreel.plan.mesh
 local clips = require "moonreel.comm.clips"
 local fault = require "moonreel.recipe.fault"
@@ -11,23 +11,23 @@ local ranks = require "moonreel.optim.ranks"
 local mesh = {}
 
 ---@class moonreel.plan.Mesh
----@field machine table   of moonreel.plan.machine
+---@field machine table   from moonreel.plan.machine
 ---@field gpus integer    of one node
 ---@field nodes integer
 ---@field ranks integer   gpus x nodes
 ---@field zero integer    what is sharded over ranks: 0 nothing, 1 master weights, moments and
----   averages, 2 gradients too, 3 weights too
+---   averages, 2 also gradients, 3 also weights
 ---@field sequence integer  ranks that share the tokens of a batch
----@field clips string|nil  what these share of clips where an autoencoder trains: rows or channels
+---@field clips string|nil  how these share clips if an autoencoder trains: rows or channels
 ---@field data integer    batches in one step: ranks / sequence
 local Mesh = {}
 Mesh.__index = Mesh
 
---- The machine and the numbers that a text names.
----@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"; X as x
----@param name string|nil    of the machine, where the text has none; H100
----@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and where
----   both name a machine
+--- Parses a text into a machine and numbers of GPUs.
+---@"24x8xH100", "8xH100", "H100", "192", "4x8"; X is allowed for x
+---@param name string|nil    name of the machine, if the text has none; default H100
+---@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and if
+---   both arguments name a machine
 function mesh.parse(text, name)
   local rest, counts = text, {}
   while rest:match("^%d+[xX]") do
@@ -54,7 +54,7 @@ function mesh.parse(text, name)
   local nodes, gpus = 1, counts[1] or 1
   if m.cpu then
     if gpus > 1 or (counts[2] or 1) > 1 then
-      fault.usage("--gpus %s: %s is one processor, its links to others are not known; try: --gpus "
+      fault.usage("--gpus %s: %s is a single processor without known links to others; try: --gpus "
         .. "1", text, m.name)
     end
   elseif #counts == 2 then
@@ -62,15 +62,15 @@ function mesh.parse(text, name)
   elseif gpus > m.node.gpus then
     if gpus % m.node.gpus ~= 0 then
       local below = gpus // m.node.gpus * m.node.gpus
-      fault.usage("--gpus %s: a node of %s has %d GPUs, %d GPUs do not fill whole nodes; try: %d "
-        .. "or %d", text, m.name, m.node.gpus, gpus, below, below + m.node.gpus)
+      fault.usage("--gpus %s: a node of %s has %d GPUs, so %d GPUs do not fill whole nodes; try: "
+        .. "%d or %d", text, m.name, m.node.gpus, gpus, below, below + m.node.gpus)
     end
     nodes, gpus = gpus // m.node.gpus, m.node.gpus
   end
   return mesh.new(m, gpus, nodes)
 end
 
---- One rank of a machine, or more.
+--- A mesh of one or more ranks of a machine.
 ---@param m table  machine
 ---@param gpus integer|nil
 ---@param nodes integer|nil
@@ -81,14 +81,15 @@ function mesh.new(m, gpus, nodes)
     sequence = 1, layers = 1, data = gpus * nodes }, Mesh)
 end
 
---- The same GPUs with what a recipe says of sharding.
+--- The same GPUs with the sharding of a recipe.
 ---@param settings table
 ---@return moonreel.plan.Mesh
----@return string[] notes  what was assumed
+---@return string[] notes  assumptions
 function Mesh:of(settings)
   local stage, notes = ranks.stage(settings), {}
   if self.ranks > 1 and not settings.plugin_config.zero_stage and not settings.plugin then
-    notes[1] = ("the recipe says nothing of sharding: it runs with ZeRO %d"):format(stage)
+    notes[1] = ("the recipe does not set plugin_config.zero_stage: ZeRO %d is assumed"):format(
+      stage)
   end
   local how = pipeline.reconstructs(settings) and clips.of(settings) or nil
   return self:with { zero = self.ranks > 1 and stage or 0, clips = how and how.by,
@@ -96,7 +97,7 @@ function Mesh:of(settings)
     layers = self.ranks > 1 and layout.layers(settings) or 1 }, notes
 end
 
---- The same GPUs, used otherwise.
+--- The same GPUs with other sharing.
 ---@param given table  zero, sequence, layers, clips
 ---@return moonreel.plan.Mesh
 function Mesh:with(given)
@@ -121,21 +122,21 @@ function Mesh:rounds(settings)
   return -(-self:micros(settings) // self.data)
 end
 
---- Are gradients added up over a step, and reduced once, whatever the stage?
+--- Are gradients added up over a step and reduced once, whatever the ZeRO stage?
 ---@param settings table
 ---@return boolean
 function Mesh:keeps_gradients(settings)
   return not settings.plugin_config.reduce_each and self:micros(settings) > self.data
 end
 
---- Are they reduced by every micro-step?
+--- Are gradients reduced by every micro-step?
 ---@param settings table
 ---@return boolean
 function Mesh:reduces_each(settings)
   return self.zero >= 2 and not self:keeps_gradients(settings)
 end
 
---- `times` times the GPUs, used in the same way: nodes are filled first.
+--- `times` as many GPUs, used in the same way; nodes are filled first.
 ---@param times integer
 ---@return moonreel.plan.Mesh
 function Mesh:larger(times)
@@ -148,14 +149,14 @@ function Mesh:larger(times)
     layers = self.layers }
 end
 
---- One of its ranks.
+--- A mesh of one of its ranks.
 ---@return moonreel.plan.Mesh
 function Mesh:alone()
   return mesh.new(self.machine)
 end
 
---- Refuse a mesh that does not divide: tokens are shared by heads, ranks by groups.
----@param settings table  to say who decided
+--- Refuses a mesh that does not divide: heads among ranks that share tokens, ranks into groups.
+---@param settings table  for the places in errors
 ---@param heads integer|nil
 function Mesh:check(settings, heads)
   if self.clips then
@@ -165,12 +166,12 @@ function Mesh:check(settings, heads)
   end
 end
 
---- Bytes that a rank sends in one attention over tokens that ranks share, forward and backward.
----@param settings table  how they share them
+--- Bytes that a rank sends in one attention over shared tokens, forward and backward.
+---@param settings table  with the way of sharing
 ---@param heads integer
 ---@param tokens integer  of all samples and ranks
 ---@param width integer
----@return number near, number far  as moonreel.comm.mesh tells them
+---@return number near, number far  inside and between nodes, by moonreel.comm.mesh
 function Mesh:exchange(settings, heads, tokens, width)
   return layout.bytes(layout.shape(settings, self.ranks, heads, self.gpus, self.sequence,
     self.layers), tokens, width // self.layers)
@@ -182,7 +183,7 @@ function Mesh:share()
   return 1 / (self.zero >= 1 and self.ranks or self.layers)
 end
 
---- How people read it: 24 x 8 H100.
+--- The text of a mesh: 24 x 8 H100.
 function Mesh:text()
   if self.machine.here then
     return "this machine"

@@ -27,8 +27,8 @@ td:has(.bar), th:last-child { text-align: left; } p, li { overflow-wrap: anywher
 .no { color: #b00020; } section { border-top: 1px solid #ccc; margin-top: 3em; }
 svg { background: #f4f4f4; }]]
 
--- Colours of what runs that also the colour-blind tell apart. Ref: Okabe and Ito 2008, Color
--- Universal Design.
+-- Colours of the events, which colour-blind readers can distinguish, too. Ref: Okabe and Ito 2008,
+-- Color Universal Design.
 local colours = { encode = "#cc79a7", forward = "#56b4e9", recompute = "#0072b2",
   backward = "#e69f00", exchange = "#009e73", exposed = "#d55e00", slowest = "#999999",
   update = "#000000", gather = "#009e73", reduce = "#d55e00", input = "#f0e442" }
@@ -59,7 +59,7 @@ end
 
 local TICKS = 3
 
--- an axis from 0 to `most` below what it measures, in words by `format`
+-- an axis from 0 to `most` below a picture, with labels by `format`
 local function axis(most, format)
   local out = {}
   for i = 0, TICKS do
@@ -69,7 +69,7 @@ local function axis(most, format)
   return '<div class="axis">' .. table.concat(out) .. "</div>"
 end
 
--- what lies in addition to the memory of the device has no bar in it
+-- bytes outside the memory of the device have no bar
 local function memory_table(p)
   local row, m, out = p.largest, p.mesh.machine, {}
   for _, kind in ipairs(held.kinds) do
@@ -137,17 +137,17 @@ local function bucket_table(p)
   end
   return "<table>" .. cells("th", { "bucket", "batch", "memory", "step", "of peak", "seconds" })
     .. table.concat(out) .. "</table>\n<p>" .. table.concat(legend, " &nbsp; ")
-    .. "</p>\n<p>exchange: what ranks that share tokens, clips or layers send within a micro-step; "
-    .. "exposed: communication of weights and gradients that nothing hides; slowest: the wait for "
-    .. "the slowest rank</p>\n"
+    .. "</p>\n<p>exchange: communication of ranks that share tokens, clips or layers within a "
+    .. "micro-step; exposed: communication of weights and gradients that no computation hides; "
+    .. "slowest: the wait for the slowest rank</p>\n"
 end
 
--- what runs on each stream
+-- names of the streams
 local STREAMS <const> = { compute = "computing", comm_intra = "exchange within nodes",
   comm_inter = "exchange between nodes", h2d = "copies to the device",
   d2h = "copies to the host", disk = "disk" }
 
--- a row per stream with what runs on it
+-- a row per stream with its events
 local function timeline_rows(row)
   local how, out = row.schedule, {}
   for _, stream in ipairs(timeline.busy(how)) do
@@ -168,13 +168,14 @@ local function timeline_rows(row)
   return table.concat(out)
 end
 
--- what the table counts of a step in addition to its last micro-step and update, which are drawn
+-- text about parts of a step that the table counts but the picture does not show: it shows the last
+-- micro-step and the update
 local function beside_text(row)
   local s, drawn = row.seconds, row.schedule.seconds
   local before = s.step - s.slowest - drawn
   local parts = { ("drawn are %s"):format(show.seconds(drawn)) }
   if before > 1e-6 then
-    parts[#parts + 1] = ("micro-steps before take %s"):format(show.seconds(before))
+    parts[#parts + 1] = ("earlier micro-steps take %s"):format(show.seconds(before))
   end
   if s.slowest > 0 then
     parts[#parts + 1] = ("the slowest rank adds %s"):format(show.seconds(s.slowest))
@@ -182,7 +183,7 @@ local function beside_text(row)
   return table.concat(parts, ", ")
 end
 
--- how long the whole run takes, and what it costs
+-- the time and cost of the whole run
 local function course_text(p)
   local c, gpus = p.course, not p.mesh.machine.cpu
   return ("<p>%s steps (%s): %s%s%s</p>\n"):format(show.count(c.steps), escape(c.from),
@@ -191,7 +192,7 @@ local function course_text(p)
       p.mesh.machine.price_hour) or "")
 end
 
--- all of one plan
+-- the page of one plan
 local function section(p)
   local out, slowest = {}, p.slowest
   local function put(form, ...) out[#out + 1] = form:format(...) end
@@ -234,14 +235,14 @@ local function stage_table(plans)
   return "<table>" .. cells("th", titles) .. table.concat(out) .. "</table>\n"
 end
 
--- what was planned: the recipe, the run's name where it has one, the stage
+-- the title: the recipe, the run's name if there is one, the stage
 local function title_of(p, several)
   local name = p.name == p.recipe and p.recipe or ("%s (%s)"):format(p.name, p.recipe)
   return name .. (p.stage and not several and ", stage " .. p.stage or "")
 end
 
 --- Plans as a page: one, or the stages of a recipe with their sum.
----@param plans table[]  of plan.of, several with stage
+---@from plan.of; several have a stage
 ---@return string html
 function page.html(plans)
   local out, first = {}, plans[1]

@@ -1,7 +1,7 @@
 --- Published runs, compared with the formulas and the simulator here. A row states how far the two
--- may differ; if a published value includes more than is planned (evaluation, other batches, lost
--- time), the row says so and checks the range that the reference gives.
--- Ref: reference plan 5, 7 and 8.
+-- may differ. If a published value includes more than the plan (evaluation, other batches, lost
+-- time), the row says so and checks the range that the reference gives. Ref: reference plan 5, 7
+-- and 8.
 -- @module moonreel.plan.published
 local closed = require "moonreel.plan.closed"
 local collective = require "moonreel.plan.collective"
@@ -10,7 +10,7 @@ local simulate = require "moonreel.plan.simulate"
 
 local published = {}
 
---- Where the seconds of Open-Sora 2.0 come from.
+--- Source of the seconds of Open-Sora 2.0.
 published.OPENSORA_2 = "Open-Sora 2.0 report (arXiv 2503.09642), table of stages"
 
 local TORCHTITAN = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md"
@@ -23,23 +23,21 @@ local TORCHTITAN_H200 =
 ---@field what string
 ---@field published number
 ---@field planned number
----@field low number     planned must lie between these
+---@field low number     planned must be between these
 ---@field high number
----@field ok boolean     it does
----@field reproduced string  "yes"; "no": the published number lies outside of what may be planned;
----   "off": the planned number does; "fitted": a value of the model was chosen by this row;
----   "not planned": both come from the publication
---- @field table string "runs"; "forms": graphs compared with closed forms; "goals": what the
--- machine
----   could do, where the published run did less or another machine ran
+---@field ok boolean     it is
+---@field reproduced string  "yes"; "no": the published number is outside the planned range; "off":
+---   the planned number is; "fitted": this row determined a value of the model; "not planned": both
+---   numbers come from the publication
+---@field table string "runs"; "forms": graphs compared with closed forms; "goals": what the machine
+---   could do, if the published run did less or another machine ran
 ---@field source string
 ---@field note string|nil
 
 --- One published number compared with ours.
----@param rows moonreel.plan.Published[]  it goes behind them
----@param one table  run, what, published, planned, low, high, source; note; says: "fitted",
----   "not planned" or nil; table: nil: "goals" where the published number is not reached, else
----   "runs"
+---@param rows moonreel.plan.Published[]  the list to which it is added
+---@param one table  run, what, published, planned, low, high, source; note; says: "fitted", "not
+---   planned" or nil; table: nil: "goals" if the published number is not reached, else "runs"
 function published.add(rows, one)
   local reached = one.published >= one.low and one.published <= one.high
   one.ok = one.planned >= one.low and one.planned <= one.high
@@ -83,12 +81,12 @@ local function opensora_2(rows)
     "768 px, 129 frames, batch 2; a third of it is video encoding that every rank repeats")
 end
 
--- Llama 3.1 8B as torchtitan shards it: 32 groups of a layer, and one of all else (embedding, norm,
--- output), which is gathered once, in bf16, and reduced when the backward pass is over
+-- Llama 3.1 8B as torchtitan shards it: 32 groups of one layer, and one group of everything else
+-- (embedding, norm, output), which is gathered once, in bf16, and reduced after the backward pass
 local LAYERS, LAYER, REST = 32, 218.1e6, 1050.7e6
 
--- Events of its step: a layer is gathered while the one before it runs, in both passes, but for the
--- last one, which stays; gradients are reduced in f32. `bytes`: of a layer's gathered element
+-- Events of its step. A layer is gathered while the one before it runs, in both passes; the last
+-- layer stays gathered. Gradients are reduced in f32. `bytes`: of a gathered element of a layer
 local function llama_events(m, gpus, compute_s, bytes)
   local group, events, ends = { gpus = 8, nodes = gpus // 8 }, {}, {}
   local function add(stream, seconds, ...)
@@ -98,7 +96,7 @@ local function llama_events(m, gpus, compute_s, bytes)
   local function tell(size, ...)
     return add("comm_inter", collective.flat(m, group, size), ...)
   end
-  -- half of the rest, the output, multiplies
+  -- half of the rest is the output, which multiplies
   local layer_s = compute_s * LAYER / (LAYERS * LAYER + REST / 2)
   local output_s = compute_s - LAYERS * layer_s
   local rest = tell(2 * REST)
@@ -123,7 +121,8 @@ local function llama_seconds(m, gpus, compute_s, bytes)
     bytes), m.communication_share).seconds
 end
 
--- % of the rate of few GPUs that many keep: compute is what leaves the few at their published rate
+-- the share in % of the rate of few GPUs that many GPUs keep; compute is fitted to the published
+-- rate of the few
 local function kept(m, tokens_s, few, many, bytes)
   local step_s = 2 * 8192 / tokens_s
   local compute_s = step_s
@@ -133,8 +132,8 @@ local function kept(m, tokens_s, few, many, bytes)
   return 100 * step_s / llama_seconds(m, many, compute_s, bytes)
 end
 
--- within a point; scalings are published to a tenth of one, and compared so
--- how far GPUs differ was chosen by all of them
+-- Scalings are published to a tenth of a point and compared to a point. All of them together
+-- determined how far GPUs differ.
 local function scaling(rows, run, what, given, planned, source, note)
   row(rows, run, "% of the rate kept from " .. what, given, math.floor(planned * 10 + 0.5) / 10,
     given - 1.01, given + 1.01, source, note, "fitted")
@@ -150,17 +149,17 @@ local function torchtitan(rows)
   end
   scaling(rows, "torchtitan Llama 8B, H200", "32 to 64 GPUs, FP8", 98.3,
     kept(h200, 10938, 32, 64, 1), TORCHTITAN_H200,
-    "how far GPUs differ, 1.92 %, is the value of the 1 to 2 % on healthy machines that brings the "
-    .. "four scalings nearest: the two in FP8 are then a point off, one below, one above")
+    "the difference between GPUs, 1.92 %, is the value in the 1 to 2 % of healthy machines that "
+      .. "fits the four scalings best: the two in FP8 are then a point off, one below, one above")
 end
 
--- last checkpoints of the reproduction's stages: steps that were run
+-- the last checkpoints of the reproduction's stages give the number of steps
 local TUTORIAL = "recipes/opensora-1.2/lambda/tutorial.lua"
 local tutorial_steps = { stage1 = 2210, stage2 = 7099, stage3 = 14778, stage4 = 2100,
   stage5 = 3300, stage6 = 2900 }
 local TUTORIAL_STEP_S, TUTORIAL_GPUS = 12, 192
 
---- Who says how many steps the reproduction's stages took.
+--- Source of the numbers of steps in the reproduction's stages.
 published.STEPS_SOURCE = "names of the published checkpoints of Lambda's tutorial"
 
 --- Steps that a published run of a recipe took.
@@ -177,8 +176,8 @@ local function lambda(rows)
   row(rows, run, "GPU hours of stages 1 to 3", 18000,
     (steps.stage1 + steps.stage2 + steps.stage3) * hours, 18000 * 0.85, 18000 * 1.15,
     "Lambda Labs tutorial; " .. published.STEPS_SOURCE,
-    "steps by the names of its checkpoints, of the 12 s that its bucket tables are made for: no "
-    .. "second of ours enters", "not planned")
+    "steps by the names of its checkpoints, 12 s each, for which its bucket tables are made: no "
+    .. "planned second is used", "not planned")
 end
 
 --- All published runs, each with what is planned for it.

@@ -1,18 +1,18 @@
---- Seconds of a step by steps that were measured: of the same op and dtypes, at other shapes.
--- A machine that was measured has such points, each with its operations, bytes and seconds. How
--- much longer than the machine's limits a step takes changes slowly with its size, so that factor
--- is averaged over the points by the inverse fourth power of their distance. By the second power
--- the many that are far away pulled large products to the rate of small ones: leaving one point
--- out, the mean error was 11 to 13 % instead of 8 to 11. The limits themselves give the rest.
+--- Seconds of a program step from measured steps of the same op and dtypes at other shapes. A
+-- measured machine has such points, each with its operations, bytes and seconds. The ratio of a
+-- step's seconds to the machine's limits changes slowly with its size, so this factor is averaged
+-- over the points, weighted by the inverse fourth power of their distance. With the second power,
+-- many distant points pulled large products to the rate of small ones: with one point left out, the
+-- mean error was 11 to 13 % instead of 8 to 11 %. The limits give the rest.
 -- @module moonreel.plan.rates
 local rates = {}
 
--- squared distance, in logarithms of operations and of bytes, within which points count alike
+-- squared distance, in logarithms of operations and of bytes, within which points have equal weight
 local NEAR = 0.1
 
---- Steps that are rated alike: their op, the way that their kernel goes and the dtypes that go in;
--- of convolutions the taps, too, because one cell and its neighbours run as other products do.
----@param row table  of mr.Program times()
+--- The key of steps that are rated together: op, kind of kernel and dtypes of inputs; for
+-- convolutions also the taps, because one cell and its neighbours use different products.
+---@param row table  from mr.Program times()
 ---@return string    "linear bf16, bf16", "conv3d 1x3x3 by fewer products f32, f32"
 function rates.key(row)
   local taps = row.op:find "^conv"
@@ -21,8 +21,8 @@ function rates.key(row)
     or "") .. " " .. row.shapes:gsub("%b[] ", "")
 end
 
---- Points of measured steps; equal ones become one with their mean.
----@param rows table[]  of mr.Program times(), timed
+--- Points of measured steps; equal points become one with their mean.
+---@param rows table[]  from mr.Program times(), timed
 ---@return table<string, number[][]>  by key {operations, bytes, seconds}
 function rates.points(rows)
   local by, known = {}, {}
@@ -53,16 +53,16 @@ end
 
 --- Was a step of its op and dtypes measured?
 ---@param m table    machine with ops
----@param row table  of mr.Program times()
+---@param row table  from mr.Program times()
 ---@return boolean
 function rates.known(m, row) return m.ops[rates.key(row)] ~= nil end
 
---- Seconds of a step by the machine's points.
+--- Seconds of a step from the machine's points.
 ---@param m table        machine with ops (by key), rate.product, rate.step_s, peak.memory
----@param row table      of mr.Program times()
----@param others boolean|nil  leave out points of as many operations and bytes: what is predicted
----   was never measured
----@return number|nil    nil without a point of its op
+---@param row table      from mr.Program times()
+---@param others boolean|nil  leave out points with the same operations and bytes: the prediction is
+---   for a size that was never measured
+---@return number|nil    nil without a point for its op
 function rates.seconds(m, row, others)
   local sum, weights = 0, 0
   for _, point in ipairs(m.ops[rates.key(row)] or {}) do

@@ -9,7 +9,7 @@ local work = require "moonreel.plan.work"
 
 local renders = {}
 
--- seconds and clips on processors of this host, as a run asks for them
+-- seconds and clips on processors of this host, as a run measures them
 local function here_s(settings, models, mesh)
   local cpu, beside = mesh.machine.cpu, settings.sampling.on == "host"
   local threads = beside and processors.spare(settings, (cpu and cpu.threads or 1) * mesh.ranks)
@@ -17,7 +17,7 @@ local function here_s(settings, models, mesh)
   return rendering_cost.ask(settings, threads, { saved_bytes = models.saved, fresh = beside })
 end
 
--- the same by the rates of a machine; on the GPU of this host with what is done around programs
+-- the same from the rates of a machine; on the GPU of this host including the work around programs
 local function by_rates_s(settings, models, mesh, planned)
   local machine = mesh.machine
   local threads = settings.sampling.on == "host" and machine.cpu and machine.cpu.threads or 1
@@ -29,13 +29,13 @@ local function by_rates_s(settings, models, mesh, planned)
     { saved_bytes = models.saved, clock = base.now_s }) or seconds, clips
 end
 
---- What rendering the prompts of a recipe takes, on the machine of a plan.
+--- The cost of rendering the prompts of a recipe on the machine of a plan.
 ---@param settings table  baked
----@param models table    of moonreel.plan.compiled
+---@from moonreel.plan.compiled
 ---@param mesh moonreel.plan.Mesh
----@param planned table   facts, rates: as E.plan takes them
----@return table|nil      {seconds, clips, every, on}; nil: nothing is rendered. seconds is nil
----   where the processors that would do it are not described
+---@facts, rates: for E.plan
+---@return table|nil      {seconds, clips, every, on}; nil: there are no renderings. seconds is nil
+---   if the processors for it are not described
 function renders.of(settings, models, mesh, planned)
   local s, machine = settings.sampling, mesh.machine
   if s.every == 0 or models.job then
@@ -49,8 +49,8 @@ function renders.of(settings, models, mesh, planned)
   return { every = s.every, on = s.on, clips = clips, seconds = known and seconds or nil }
 end
 
---- What renderings of a run took: the median.
----@param facts table  of moonreel.trainer.measured.of_run
+--- The median time of the renderings of a run.
+---@from moonreel.trainer.measured.of_run
 ---@param on string    sampling.on
 ---@return number|nil seconds
 function renders.measured(facts, on)

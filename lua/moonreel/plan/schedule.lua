@@ -7,30 +7,30 @@ local simulate = require "moonreel.plan.simulate"
 
 local schedule = {}
 
---- What a step consists of.
+--- The parts of a step.
 ---@class moonreel.plan.Step
 ---@field forward_s number
 ---@field backward_s number
 ---@field parameters number
 ---@field bucket number        elements of a bucket
----@field gather_bytes number|nil  of one gathered element: 2, or 1 where weights travel in FP8
----@field reduce_bytes number|nil  of one reduced element: 2, or 4 where gradients travel in f32
+---@field gather_bytes number|nil  bytes of a gathered element: 2, or 1 if weights are sent in FP8
+---@field reduce_bytes number|nil  bytes of a reduced element: 2, or 4 if gradients are sent in f32
 ---@field group moonreel.plan.Group
----@field two_hops boolean|nil inside the nodes first
+---@field two_hops boolean|nil first inside the nodes
 ---@field gather string|nil    "exposed" (default): all weights are gathered before the forward
 ---   pass; "twice": each bucket before its readers in both passes, two at a time (ZeRO 3);
----   "updated": each behind its update; "sums": no weights, but what was reduced, to all, before
----   the update (ZeRO 0); "none"
----@field reduce string|nil    "each" (default): a bucket when the backward pass is over with it;
----   "last": all of them when it is over, as sums of several micro-steps are; "none"
+---   "updated": each after its update; "sums": not the weights, but the reduced gradients, to all
+---   ranks, before the update (ZeRO 0); "none"
+---@field reduce string|nil    "each" (default): a bucket when the backward pass has finished it;
+---   "last": all buckets after the pass, for sums of several micro-steps; "none"
 ---@field input_s number|nil   copy of the next batch to the device
----@field encode_s number|nil  encoders, before all else
----@field update_s number|nil  the optimizer's, bucket by bucket when the norm of all is known
+---@field encode_s number|nil  encoders, before everything else
+---@field update_s number|nil  the update, bucket by bucket, when the norm of all gradients is known
 ---@field snapshot_s number|nil  copy of the state to the host, in a step that saves: the update
 ---   waits for it
----@field write_s number|nil   of that to the disk, behind it
+---@field write_s number|nil   writing that copy to the disk
 
--- one event where it takes time; returns it, or nil
+-- adds one event if it takes time; returns it, or nil
 local function add_event(events, stream, name, seconds, before)
   if (seconds or 0) > 0 then
     events[#events + 1] = { stream = stream, name = name, seconds = seconds, after = before }
@@ -38,7 +38,7 @@ local function add_event(events, stream, name, seconds, before)
   end
 end
 
--- collectives of bucket k, after `before`; returns its last event, nil where one rank is alone
+-- adds the collectives of bucket k, after `before`; returns its last event, nil for a single rank
 local function add_collective(events, m, step, what, elements, before, k)
   if step.group.gpus * step.group.nodes == 1 then
     return nil
@@ -54,7 +54,7 @@ local function add_collective(events, m, step, what, elements, before, k)
   local intra, inter = collective.two_hops(m, step.group, bytes)
   local hops = { { "comm_intra", intra }, { "comm_inter", inter } }
   for i = 1, 2 do
-    -- a reduction goes inside the nodes first, a gather between them first
+    -- a reduction first goes inside the nodes, a gather first between them
     local hop = hops[what == "reduce" and i or 3 - i]
     events[#events + 1] = { stream = hop[1], seconds = hop[2], name = what, bucket = k,
       after = before }
@@ -63,7 +63,7 @@ local function add_collective(events, m, step, what, elements, before, k)
   return #events
 end
 
--- those of these events that there are
+-- the events of these that exist
 local function known(...)
   local list = {}
   for i = 1, select("#", ...) do
@@ -72,7 +72,7 @@ local function known(...)
   return list
 end
 
---- Events of one step.
+--- The events of one step.
 ---@param m table  machine
 ---@param step moonreel.plan.Step
 ---@return moonreel.plan.Event[]
@@ -93,7 +93,7 @@ function schedule.events(m, step)
     end
     return at
   end
-  -- the batch of the next step travels in parallel with this one
+  -- the batch of the next step is copied in parallel with this one
   add_event(events, "h2d", "input", step.input_s)
   local snapshot = add_event(events, "d2h", "snapshot", step.snapshot_s)
   add_event(events, "disk", "write", step.write_s, { snapshot })
@@ -105,7 +105,7 @@ function schedule.events(m, step)
   -- buckets in the order in which they are computed, forward and back
   local ends, gathered, reduced = {}, {}, nil
   local function bucket_of(pass) return pass <= buckets and pass or 2 * buckets + 1 - pass end
-  -- weights of the pass before the last are given back for those of the next one
+  -- weights of the pass before the last are freed for those of the next
   local function ask(pass)
     if gather == "twice" and pass <= 2 * buckets then
       gathered[pass] = tell("gather", bucket_of(pass), ends[pass - 2] or encode)
@@ -114,7 +114,7 @@ function schedule.events(m, step)
   ask(1)
   for pass = 1, 2 * buckets do
     local k, forward = bucket_of(pass), pass <= buckets
-    -- a gather goes out before the reduction that would hold it up
+    -- a gather is sent before the reduction that would delay it
     ask(pass + 1)
     ends[pass] = compute(forward and "forward" or "backward", k,
       forward and step.forward_s or step.backward_s, gathered[pass] or all or encode)
@@ -142,7 +142,7 @@ function schedule.events(m, step)
   return events
 end
 
---- Seconds of one step, with the slowest of all ranks.
+--- Seconds of one step, including the slowest of all ranks.
 ---@param m table
 ---@param step moonreel.plan.Step
 ---@param sigma number|nil  deviation of ranks' compute, 0
@@ -160,7 +160,7 @@ function schedule.seconds(m, step, sigma)
   return times.seconds, times, events
 end
 
--- seconds of all events of a name
+-- seconds of all events with a name
 local function named(events, times, name)
   local seconds = 0
   for i, event in ipairs(events) do
@@ -173,15 +173,15 @@ end
 
 local gathers = { [0] = "sums", "updated", "updated", "twice" }
 
---- The last micro-step of a step and its update as a run does them: f32 gradients are reduced, over
--- nodes in two hops. Or, where `each` is said, a micro-step before it: does it reduce?
+--- The last micro-step of a step and its update, as in a run: f32 gradients are reduced, between
+-- nodes in two hops. With `each`, a micro-step before it: does it reduce?
 ---@param mesh moonreel.plan.Mesh
----@param work table  forward_s, backward_s, parameters, bucket (elements), weight_bytes (of one;
----   2); input_s, encode_s, update_s; reduce as moonreel.plan.Step has it
+---@param work table  forward_s, backward_s, parameters, bucket (elements), weight_bytes (per
+---   element; 2); input_s, encode_s, update_s; reduce as in moonreel.plan.Step
 ---@param each boolean|nil
----@return table how  {step, seconds, events, times; reduce, gather: seconds of all of these}
+---@return table how  {step, seconds, events, times; reduce, gather: seconds of all such events}
 function schedule.of(mesh, work, each)
-  -- ranks that have the same slices of layers, next to those of the others
+  -- ranks with the same slices of layers; such groups communicate at the same time
   local step = setmetatable({ group = { gpus = mesh.gpus // mesh.layers, nodes = mesh.nodes,
       beside = mesh.layers },
     two_hops = mesh.nodes > 1, reduce_bytes = 4, gather = gathers[mesh.zero],
@@ -195,9 +195,9 @@ function schedule.of(mesh, work, each)
     reduce = named(events, times, "reduce"), gather = named(events, times, "gather") }
 end
 
---- The same step while the state before it is saved.
+--- The same step while the state is saved.
 ---@param mesh moonreel.plan.Mesh
----@param how table   of schedule.of
+---@from schedule.of
 ---@param save table  snapshot_s, write_s
 ---@return table how  {seconds, events, times}
 function schedule.saving(mesh, how, save)

@@ -1,11 +1,9 @@
---- The fastest way to shard, share tokens and recompute that fits, found by bounds: what cannot fit
--- or cannot be faster than what was found is left as soon as that is known.
---
--- What ranks compute in a micro-step is that of ZeRO 1 in all of its stages, but for a few zeros;
--- so a graph is built once for each way to recompute and to share tokens, and buckets are gone
--- through only until they rule a way out. ZeRO 2 and 3 hold no less than that graph's ranges take
--- at any time. n ranks that share tokens compute no less than an n-th each, and what is computed
--- twice comes on top. The answer itself is planned as any recipe is.
+--- Searches the fastest way to shard, share tokens and recompute that fits. Bounds exclude ways as
+-- soon as they cannot fit or cannot be faster than the best one. A micro-step computes the same in
+-- all ZeRO stages, except for a few zeros. So a graph is built once for each way to recompute and
+-- to share tokens, and buckets are tried only until one of them excludes the way. ZeRO 2 and 3 need
+-- at least the bytes of that graph's ranges at any time. n ranks that share tokens compute at least
+-- an n-th each; work that is done twice is added. The result itself is planned like any recipe.
 -- @module moonreel.plan.search
 local layout = require "moonreel.comm.mesh"
 local plan = require "moonreel.plan"
@@ -13,12 +11,12 @@ local shares = require "moonreel.plan.shares"
 
 local search = {}
 
-local SHARED = { 1, 2, 4, 8 }  -- ranks that share tokens, or layers
+local SHARED = { 1, 2, 4, 8 }  -- numbers of ranks that share tokens, or layers
 
 -- ---- ways ----
 
--- what may be recomputed: nothing, quarters of the pairs of blocks, all, attention with it; each
--- does again what those before it do
+-- choices of recomputation: nothing, quarters of the pairs of blocks, all, all with attention; each
+-- includes the ones before
 local function recomputations(settings)
   local depth, list = settings.model.depth, { { text = "nothing", values = {
     "grad_checkpoint=false", "grad_ckpt_settings=none" } } }
@@ -37,7 +35,7 @@ local function recomputations(settings)
   return list
 end
 
--- can ranks of a node share tokens and layers so?
+-- can the ranks of a node share tokens and layers in this way?
 local function divides(settings, gpus, sequence, layers)
   local heads = settings.model.num_heads or 1
   return gpus % (sequence * layers) == 0 and heads % (sequence * layers) == 0
@@ -45,7 +43,7 @@ local function divides(settings, gpus, sequence, layers)
 end
 
 -- every way to recompute and to share tokens and layers: {level, recompute, sequence, layers,
--- settings}; those that share layers come last, as that sends more than tokens do
+-- settings}; ways that share layers come last, because they send more than shared tokens do
 local function ways_of(given, bake)
   local list, own = {}, bake {}
   for _, layers in ipairs(SHARED) do
@@ -68,7 +66,7 @@ Search.__index = Search
 
 local function name_of(b) return b.resolution .. " " .. b.frames end
 
--- A plan of a way with a stage of ZeRO and buckets of a size; nil: of the recipe's own.
+-- The plan of a way with a ZeRO stage and a bucket size; nil: the recipe's own.
 local function open_way(self, way, zero, size)
   local values = table.move(way.recompute.values, 1, #way.recompute.values, 1, {})
   values[#values + 1] = size and ("plugin_config.reduce_bucket_size_in_m=%d"):format(size)
@@ -77,11 +75,11 @@ local function open_way(self, way, zero, size)
       sequence = way.sequence, layers = way.layers } })
 end
 
--- a name of who shares what
+-- a key for the sharing of tokens and layers
 local function sharing(way) return way.sequence .. "x" .. way.layers end
 
--- what is known of a bucket's micro-step: seconds of what is computed once and of what is computed
--- again, by the ranks that share its tokens, and of what they tell each other for a token
+-- Remembers a bucket's micro-step: seconds of work that is done once and of repeated work, by the
+-- ranks that share its tokens, and seconds of their communication per token
 local function remember(self, way, b, micro)
   local list, reported = self.known[name_of(b)], self.reported
   list[#list + 1] = { sequence = way.sequence, layers = way.layers, level = way.level,
@@ -89,8 +87,8 @@ local function remember(self, way, b, micro)
   reported[sharing(way)] = math.min(reported[sharing(way)] or math.huge, micro.exchange / b.tokens)
 end
 
--- Least seconds of a bucket's micro-step. What was measured on the machine follows no formula that
--- would bound a part by the whole.
+-- Lower bound for the seconds of a bucket's micro-step. With measured rates there is no formula
+-- that would bound a part by the whole.
 local function least_seconds(self, way, b)
   local least, measured = 0, self.given.mesh.machine.ops
   for _, one in ipairs(self.known[name_of(b)]) do
@@ -103,13 +101,13 @@ local function least_seconds(self, way, b)
   return least + (self.reported[sharing(way)] or 0) * b.tokens
 end
 
--- a micro-step of ZeRO 1 with other bytes in its arena: of other stages the most, or the least
+-- a micro-step of ZeRO 1 with other bytes in its arena: the most, or the least, of the other stages
 local function with_arena(step, arena)
   local memory = setmetatable({ arena = arena }, { __index = step.memory })
   return setmetatable({ memory = memory }, { __index = step })
 end
 
--- the least that a rank holds of a bucket over all stages of ZeRO, and the stage
+-- the smallest memory of a rank for a bucket over all ZeRO stages, and the stage
 local function least_held(way, b, step)
   local bound, least, at = with_arena(step, step.memory.bound), nil, nil
   for _, open in ipairs(way.opens) do
@@ -130,13 +128,13 @@ local function sum_of(self, seconds)
   return sum, samples
 end
 
--- samples a second of all ranks, each bucket counted alike
+-- samples per second of all ranks; each bucket has the same weight
 local function rate_of(self, open, seconds)
   local sum, samples = sum_of(self, seconds)
   return samples * open.mesh:micros(open.settings) / sum
 end
 
--- Go through the buckets of a way until one rules it out: a row says why. Nil where none does.
+-- Tries the buckets of a way until one excludes it; then a row says why. Nil if no bucket does.
 local function ruled_out(self, way)
   local open, seconds = way.opens[1], {}
   for _, b in ipairs(self.buckets) do
@@ -151,9 +149,9 @@ local function ruled_out(self, way)
     remember(self, way, b, micro)
     way.steps[name_of(b)] = step
     local held, zero = least_held(way, b, step)
-    -- inputs of blocks on the host are as many in all stages
+    -- inputs of blocks on the host are the same in all stages
     if held.total > self.memory or held.above_buffer then
-      -- what rules one way out is asked first of the next
+      -- the bucket that excludes one way is tried first for the next
       table.insert(self.buckets, 1, table.remove(self.buckets, i))
       return { fits = false, zero = zero, memory = held.total, bucket = b,
         above_buffer = held.total <= self.memory and held.above_buffer or nil }
@@ -162,9 +160,9 @@ local function ruled_out(self, way)
   end
 end
 
--- ---- stages of ZeRO and sizes of buckets ----
+-- ---- ZeRO stages and bucket sizes ----
 
--- seconds of what ZeRO 2 and 3 compute besides: zeros, and sums of what was reduced
+-- seconds of additional work of ZeRO 2 and 3: zeros, and sums of reduced gradients
 local function besides(self, way, open)
   local zero = open.mesh.zero
   if zero < 2 then
@@ -178,7 +176,7 @@ local function besides(self, way, open)
   return self.besides[zero]
 end
 
--- sizes that cut the parameters in another way than the recipe's own does
+-- sizes that divide the parameters differently than the recipe's own size
 local function other_sizes(open)
   local list, own, whole = {}, open:bucket_elements(), open.models.trained
   local function pieces(elements) return math.ceil(whole / elements) end
@@ -202,8 +200,7 @@ local function variant(self, way, open, size, more)
   return { open = open, size = size, rate = rate_of(self, open, seconds) }
 end
 
--- variants of a stage, the fastest first; a size that is hardly faster than the recipe's own stays
--- behind it
+-- variants of a stage, the fastest first; a size that is hardly faster comes after the recipe's own
 local function variants_of(self, way, open)
   local more = besides(self, way, open)
   local list = { variant(self, way, open, nil, more) }
@@ -216,13 +213,13 @@ local function variants_of(self, way, open)
     if rank(a) ~= rank(b) then
       return rank(a) > rank(b)
     end
-    -- as fast: smaller ones need less room
+    -- with equal speed, smaller buckets need less memory
     return a.open:bucket_elements() < b.open:bucket_elements()
   end)
   return list
 end
 
--- The bucket that takes most, by the rank's own graphs as far as these may decide whether it fits.
+-- The bucket with the largest memory, by the rank's own graphs if these may decide whether it fits.
 local function largest_of(self, way, open)
   local s, most, at = open.shares, 0, nil
   local order = {}
@@ -244,7 +241,7 @@ local function largest_of(self, way, open)
   return most, at
 end
 
--- a row per stage of ZeRO: with the fastest size that fits, or else that takes least
+-- a row per ZeRO stage: the fastest size that fits, or else the one with the least memory
 local function rows_of(self, way)
   for _, open in ipairs(way.opens) do
     local found
@@ -266,7 +263,7 @@ local function rows_of(self, way)
   end
 end
 
--- a row as it is planned, by the rank's own graph of every bucket
+-- plans a row exactly, with the rank's own graph of every bucket
 local function settle(self, row)
   local seconds, most = {}, 0
   for _, b in ipairs(self.buckets) do
@@ -279,8 +276,8 @@ local function settle(self, row)
   row.rate, row.memory, row.fits = rate_of(self, row.open, seconds), most, most <= self.memory
 end
 
--- what fits first, then the fastest; what was left because it is slower comes before what does not
--- fit
+-- rows that fit first, then by speed; rows that were excluded as slower come before rows that do
+-- not fit
 local function sort(rows)
   local function rank(row) return row.fits and 0 or row.fits == nil and 1 or 2 end
   table.sort(rows, function(a, b)
@@ -299,11 +296,11 @@ local function sort(rows)
   end)
 end
 
--- one way, as far as it has to be followed
+-- tries one way, as far as necessary
 local function try(self, way)
   way.opens, way.steps = {}, {}
   for zero = self.given.mesh.ranks > 1 and 3 or 0, 0, -1 do
-    -- the first is the one by whose graphs the others are bounded
+    -- the first one's graphs give the bounds of the others
     table.insert(way.opens, zero == 1 and 1 or #way.opens + 1, open_way(self, way, zero))
   end
   local out = ruled_out(self, way)
@@ -315,16 +312,15 @@ local function try(self, way)
   end
 end
 
---- Every way to shard, share tokens and recompute, the fastest that fits first.
----@param given table   mesh, compiled as plan.open
----@param bake fun(values: string[]): table  settings of the recipe with further values
----@return table[] rows  {sequence, layers, tp_size (1 where the recipe has it), recompute, pairs,
----   attention, values: what it takes; fits, zero,
----   rate (samples a second), memory, bucket: the largest; bucket_size: in 2^20 elements, where it
----   is not the recipe's own; above_buffer: {needs, has} of grad_ckpt_buffer_size, where only that
----   is too small}. Of what does not fit in any stage one row stands, without a rate; of
----   what cannot be faster than the first one, with below: a rate that it does not reach, and fits
----   unknown
+--- Finds every way to shard, share tokens and recompute, the fastest that fits first.
+---@mesh, compiled: as in plan.open
+---@param bake fun(values: string[]): table  settings of the recipe with more values
+---@return table[] rows  {sequence, layers, tp_size (1 if the recipe has it), recompute, pairs,
+---   attention, values: the fields to set; fits, zero, rate (samples per second), memory, bucket:
+---   the largest; bucket_size: in 2^20 elements, if it differs from the recipe's; above_buffer:
+---   {needs, has} of grad_ckpt_buffer_size, if only that is too small}. A way that fits in no stage
+---   has one row, without a rate. A way that cannot be faster than the first has below: a rate that
+---   it does not reach, and fits is unknown
 function search.mesh(given, bake)
   local self = setmetatable({ given = given, bake = bake, known = {}, reported = {}, rows = {},
     besides = {}, memory = given.mesh.machine.memory_bytes }, Search)
@@ -338,7 +334,7 @@ function search.mesh(given, bake)
     try(self, way)
   end
   sort(self.rows)
-  -- the answer is planned as it stands; where that shows it to be less than another, that one is
+  -- the best row is planned exactly; if it turns out to be slower than another, that one is next
   while self.rows[1].fits and not self.rows[1].settled do
     local row = self.rows[1]
     settle(self, row)

@@ -1,5 +1,5 @@
---- Seconds of a bucket's micro-step and optimizer step, and what these are set beside: tokens,
--- cores that decode.
+--- Seconds of a bucket's micro-step and optimizer step, and values to compare them with: tokens,
+-- decode cores.
 -- @module moonreel.plan.seconds
 local collective = require "moonreel.plan.collective"
 local schedule = require "moonreel.plan.schedule"
@@ -18,14 +18,14 @@ function seconds.tokens(models, b)
   return b.batch * frames * rows * cols
 end
 
---- Elements that ranks send each other at once.
+--- The number of elements that ranks send each other at once.
 ---@return integer
 function seconds.bucket_elements(settings, mesh, models)
   local cut = sharing.cut(settings, mesh.ranks)
   return cut and cut.elements or models.trained
 end
 
---- How much longer the slowest rank takes; the integral behind it is done once for each number.
+--- The factor of the slowest rank; its integral is computed once for each number.
 ---@param ranks integer
 ---@return number factor
 function seconds.slowest(ranks)
@@ -33,11 +33,10 @@ function seconds.slowest(ranks)
   return known_slowest[ranks]
 end
 
--- What ranks which share tokens or layers tell each other in a micro-step: seconds, and the bytes
--- that one sends. What the graph of a rank says is parted into near and far as attention is by
--- formula; ranks that share layers lie within a node. Layers of an autoencoder wait for each of
--- their many small messages.
--- Ref: reference parallelism 5 to 7.
+-- Communication of ranks that share tokens or layers in a micro-step: seconds, and the bytes that
+-- one rank sends. The bytes in the graph of a rank are divided into inside and between nodes in the
+-- proportions of attention by formula; ranks that share layers are on one node. Layers of an
+-- autoencoder wait for each of their many small messages. Ref: reference parallelism 5 to 7.
 local function exchange_of(settings, mesh, models, b, step)
   if mesh.sequence * mesh.layers == 1 or models.job then
     return { seconds = 0, bytes = 0 }
@@ -52,7 +51,7 @@ local function exchange_of(settings, mesh, models, b, step)
       config.hidden_size)
   end
   near, far = step.sent * near / (near + far), step.sent * far / (near + far)
-  -- ranks that share tokens encode a part of the captions each
+  -- ranks that share tokens each encode a part of the captions
   near = near + step.encode_talk.text.bytes / mesh.sequence + (together and clips.bytes or 0)
   far = far + (together and 0 or clips.bytes)
   local calls = clips.calls + (mesh.clips and step.calls or 0)
@@ -61,15 +60,15 @@ local function exchange_of(settings, mesh, models, b, step)
     + (calls > 0 and calls * collective.call(m, together) or 0) }
 end
 
---- Parts of a micro-step; arguments and result are those of Open:micro. Inputs of blocks that wait
--- in host memory are copied there during the forward pass and back during the backward pass, which
--- last as long as that takes at the least.
----@param open table  of plan.open
+--- Parts of a micro-step; arguments and result are those of Open:micro. Inputs of blocks in host
+-- memory are copied there during the forward pass and back during the backward pass, and each pass
+-- lasts at least as long as its copies.
+---@param open table  from plan.open
 function seconds.micro(open, b, step)
   local mesh, models = open.mesh, open.models
   local exchange = exchange_of(open.settings, mesh, models, b, step)
   local share, parts, s = mesh.sequence * mesh.layers, step.parts, {}
-  -- ranks that share a batch encode a part of it each, and read all that encodes it
+  -- ranks that share a batch each encode a part of it, but all read the encoder's weights
   s.encode = parts.encode / share + parts.read
   for _, part in ipairs { "forward", "recompute", "backward" } do
     s[part] = parts[part] / (models.job and share or 1)
@@ -81,13 +80,13 @@ function seconds.micro(open, b, step)
   return s
 end
 
---- An optimizer step over all ranks: micro-steps, what communication adds, update. Arguments and
+--- An optimizer step over all ranks: micro-steps, additional communication, update. Arguments and
 -- results are those of Open:seconds.
----@param open table  of plan.open
+---@param open table  from plan.open
 function seconds.of(open, b, step)
   local settings, mesh, models = open.settings, open.mesh, open.models
   local m, n, s = mesh.machine, mesh:rounds(settings), seconds.micro(open, b, step)
-  -- ranks of a job tell each other nothing
+  -- ranks of a job do not communicate
   if models.job then
     mesh = mesh:alone()
   end
@@ -100,7 +99,7 @@ function seconds.of(open, b, step)
     parameters = models.trained // mesh.layers,
     weight_bytes = models.dtype == "f32" and 4 or 2, reduce = (each or n == 1) and "each" or "last",
     bucket = seconds.bucket_elements(settings, mesh, models) }
-  -- the last micro-step and the update, with what they wait for; those before it tell less
+  -- the last micro-step and the update, with their waits; earlier micro-steps communicate less
   local how, before = schedule.of(mesh, work), { seconds = s.micro, reduce = 0, gather = 0 }
   if n > 1 and mesh.ranks > 1 then
     before = schedule.of(mesh, work, each)
@@ -122,8 +121,8 @@ function seconds.share_of_peak(mesh, models, step, micro)
     / mesh.machine.peak[models.dtype] or 0
 end
 
---- Cores that decode what one rank takes, sources of the size that the index says, without one as
--- large as the bucket; none where latents come from a cache.
+--- Number of cores that decode the data of one rank. Sources have the size in the index, or without
+-- one the size of the bucket; 0 if latents come from a cache.
 ---@return number
 function seconds.decode_cores(settings, mesh, b, step_s)
   local cached = settings.cached or settings.load_video_features

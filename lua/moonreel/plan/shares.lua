@@ -1,6 +1,5 @@
---- State that one rank of a mesh keeps and sends: a parameter table cut for these ranks as in a
--- run, and the graphs of a run over it. Nothing is run.
--- Ref: reference parallelism 1.
+--- State that one rank of a mesh keeps and sends: a parameter table divided for these ranks as in a
+-- run, and the graphs of a run over it. Nothing runs. Ref: reference parallelism 1.
 -- @module moonreel.plan.shares
 local E = require "moonreel.core.exec"
 local clips = require "moonreel.comm.clips"
@@ -14,7 +13,7 @@ local state = require "moonreel.trainer.state"
 
 local shares = {}
 
--- a communicator of `size` ranks, of which this is the first; it knows its size and sends nothing
+-- a communicator of `size` ranks of which this is the first; it knows its size and sends nothing
 local function silent(size)
   local comm = {}
   function comm.rank() return 0 end
@@ -24,23 +23,23 @@ local function silent(size)
   return comm
 end
 
---- The ranks that share tokens, as a graph takes them.
+--- The ranks that share tokens, in the form that a graph takes.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh
 ---@param heads integer|nil
----@return mr.Sequence|nil  nil: no tokens are shared
+---@return mr.Sequence|nil  nil if no tokens are shared
 function shares.sequence(settings, mesh, heads)
   if mesh.sequence == 1 or mesh.clips then
     return nil
   end
   local shape = layout.shape(settings, mesh.ranks, heads, mesh.gpus, mesh.sequence, mesh.layers)
-  -- a GPU exchanges heads in parallel with what it computes, as moonreel.comm.mesh has it
+  -- a GPU exchanges heads while it computes, as in moonreel.comm.mesh
   shape.groups = mesh.machine.cpu and 1 or 2
   return sequence.new(shape)
 end
 
---- Share the clips of an autoencoder that trains, as one of the ranks does that have neighbours on
--- both sides, where there are such.
+--- Shares the clips of an autoencoder that trains, as one of the ranks with neighbours on both
+-- sides, if there is one.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh
 ---@param auto mr.Autoencoder
@@ -62,8 +61,8 @@ function shares.layers(settings, layers)
   end))
 end
 
---- Bytes of the first value that goes into a step.
----@param row table  of mr.Program times()
+--- Bytes of the first input of a step.
+---@param row table  from mr.Program times()
 ---@return integer
 function shares.bytes_of(row)
   local dims, dtype = row.shapes:match "^%[(.-)%] (%w+)"
@@ -74,16 +73,16 @@ function shares.bytes_of(row)
   return bytes
 end
 
--- by which ranks exchange tokens, gradients and weights
+-- ops by which ranks exchange tokens, gradients and weights
 local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduce_scatter = true,
   gather = true }
 
---- Do ranks exchange something in a step?
----@param row table  of mr.Program times()
+--- Do ranks communicate in a step?
+---@param row table  from mr.Program times()
 function shares.exchanges(row) return EXCHANGES[row.op] == true end
 
---- What a rank computes in a micro-step, apart from what it sends to others.
----@param rows table[]   of mr.Program times() or kinds(), of a rank's own graph
+--- The rows that a rank computes in a micro-step, without those that send to others.
+---@from mr.Program times() or kinds(), of a rank's own graph
 ---@return table[]
 function shares.computed(rows)
   local list = {}
@@ -93,8 +92,8 @@ function shares.computed(rows)
   return list
 end
 
---- Bytes that a rank sends in a micro-step to those that share its tokens or its layers.
----@param rows table[]   of mr.Program times() or kinds(), of its own graph
+--- Bytes that a rank sends in a micro-step to the ranks that share its tokens or its layers.
+---@from mr.Program times() or kinds(), of its own graph
 ---@return number
 function shares.sent(rows)
   local sent = 0
@@ -111,8 +110,8 @@ function shares.sent(rows)
   return sent
 end
 
---- How often a rank exchanges something in a step or in a program of an encoder.
----@param rows table[]   of mr.Program times() or kinds(), of its own graph
+--- The number of communications of a rank in a step, or in a program of an encoder.
+---@from mr.Program times() or kinds(), of its own graph
 ---@return integer
 function shares.calls(rows)
   local calls = 0
@@ -125,14 +124,14 @@ end
 local Rank = {}
 Rank.__index = Rank
 
---- The first rank of a mesh of several.
+--- The first rank of a mesh with several.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh
----@param models table     of moonreel.plan.compiled
----@param given table      facts of the device, rates: as E.plan takes them
----@return moonreel.plan.Rank  pipe, team, exec: to compile its graphs with; reduces: every
----   micro-step ends with the reduction; update: memory of its optimizer's step; saved: bytes that
----   it writes of a checkpoint
+---@from moonreel.plan.compiled
+---@facts of the device, rates: for E.plan
+---@return moonreel.plan.Rank  pipe, team, exec: for compiling its graphs; reduces: every micro-step
+---   ends with the reduction; update: memory of its optimizer's step; saved: bytes of a checkpoint
+---   that it writes
 function shares.rank(settings, mesh, models, given)
   local pipe = pipeline.of(settings, models.dtype, ranks.cut(settings, mesh.ranks, mesh.layers),
     layout.split(settings, 0, mesh.layers))
@@ -154,16 +153,16 @@ function shares.rank(settings, mesh, models, given)
   return self
 end
 
---- What it holds and sends of the state.
----@param story string     of a micro-step
+--- The state that it keeps and sends.
+---@param story string     communication of a micro-step
 ---@param rounds integer   micro-steps of a rank in a step
----@return table bytes     of mr.Ranks bytes()
+---@return table bytes     from mr.Ranks bytes()
 function Rank:bytes(story, rounds)
   return self.team:bytes(self.exec:regions(), story, rounds)
 end
 
---- Of the bytes at the peak of a micro-step those that hold what is another rank's otherwise.
----@param live table[]     of mr.Program live()
+--- The bytes at the peak of a micro-step that are copies of other ranks' state.
+---@param live table[]     from mr.Program live()
 ---@return integer windows of gathered weights
 ---@return integer buckets of gradients before they are reduced
 function Rank:shared(live)
@@ -174,7 +173,7 @@ function Rank:shared(live)
   return self.team.weights and bytes.gather or 0, self.team.gradients and bytes.zeros or 0
 end
 
---- Give it back.
+--- Frees the rank.
 function Rank:close()
   self.exec:close()
 end

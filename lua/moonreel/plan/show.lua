@@ -13,7 +13,7 @@ local show = {}
 
 local size = listing.size
 
---- Seconds as people read them.
+--- Seconds as text.
 ---@param s number
 ---@return string
 function show.seconds(s)
@@ -48,14 +48,14 @@ function show.bar(share, width)
   return ("█"):rep(n // 8) .. (eighths[n % 8] or "")
 end
 
--- what the arena holds: of a rank that trains alone, gradients too where activations leave room
+-- the title of the arena; for a single rank it also contains gradients if activations leave space
 local function title_of(kind, bytes)
   local trains = bytes.moments + (bytes.offloaded or 0) > 0
   return kind[1] == "arena" and trains and bytes.gradients == 0
     and "activations, workspace, gradients" or kind[2]
 end
 
--- the bytes of one rank, kind by kind, while the largest bucket runs
+-- the bytes of one rank by kind, while the largest bucket runs
 local function memory_lines(p, put)
   local row = p.largest
   put("memory of one rank at its peak, in bucket %s of %d", plan.bucket_name(row), row.batch)
@@ -78,11 +78,11 @@ local function memory_lines(p, put)
   put("%s", (text:gsub("\n$", "")))
   put("%s of %s (%s)%s", size(row.total), size(p.mesh.machine.memory_bytes),
     percent(row.total / p.mesh.machine.memory_bytes),
-    one_memory and "" or (", and %s of the host for each rank"):format(size(row.bytes.host)))
+    one_memory and "" or (", and %s of host memory for each rank"):format(size(row.bytes.host)))
 end
 
 local function live_lines(p, put)
-  put("who lives at the peak of its activations:")
+  put("in memory at the peak of its activations:")
   local rows, rest = {}, 0
   for i, one in ipairs(p.largest.live) do
     if i <= 6 then
@@ -94,17 +94,17 @@ local function live_lines(p, put)
     end
   end
   if rest > 0 then
-    rows[#rows + 1] = { bytes = rest, what = "all else", block = "" }
+    rows[#rows + 1] = { bytes = rest, what = "everything else", block = "" }
   end
   put("%s", (printer.text({ { key = "bytes", right = true, format = size }, { key = "what" },
     { key = "block", title = "of" }, { key = "ranges", title = "values", right = true } }, rows)
     :gsub("\n$", "")))
 end
 
--- seconds below which a difference of sums is a rounding
+-- differences of sums below these seconds are rounding errors
 local NOTHING_S = 1e-9
 
--- columns of the table of buckets; those that are zero everywhere are left out
+-- columns of the table of buckets; columns with only zeros are left out
 local function bucket_columns(p)
   local columns = { { key = "name", title = "bucket" },
     { key = "batch", right = true }, { key = "samples", right = true, format = show.count },
@@ -139,7 +139,7 @@ local function bucket_columns(p)
   return columns
 end
 
--- what a rank keeps of the state that ranks share, and sends in a step of the largest bucket
+-- the part of the shared state that a rank keeps, and what it sends in a step of the largest bucket
 local function share_lines(p, put)
   local s, largest = p.shares, p.largest
   if largest.sent == 0 then
@@ -167,7 +167,7 @@ local function bucket_lines(p, put)
   put("%s", (printer.text(columns, rows):gsub("\n$", "")))
 end
 
--- the three kinds that take most of what is too little, in words
+-- text about the three kinds that need most of the memory
 local function mostly(row, one_memory)
   local kinds = {}
   for _, kind in ipairs(held.kinds) do
@@ -181,20 +181,20 @@ local function mostly(row, one_memory)
   return table.concat(parts, ", ")
 end
 
---- What does not fit, and what would.
----@param p table  of plan.of; remedies: of moonreel.plan.solve
----@return string|nil  lines; nil where all fits
+--- Text about buckets that do not fit, and changes with which they fit.
+---@param p table  from plan.of; remedies: from moonreel.plan.solve
+---@return string|nil  lines; nil if everything fits
 function show.too_large(p)
   local lines, m, large = {}, p.mesh.machine, false
   for _, b in ipairs(p.buckets) do
     large = large or b.total > m.memory_bytes
     if b.above_buffer then
-      lines[#lines + 1] = ("bucket %s of %d keeps %s of inputs of blocks in host memory, "
+      lines[#lines + 1] = ("bucket %s of %d keeps %s of inputs of blocks in host memory, but "
         .. "grad_ckpt_buffer_size is %d; try: grad_ckpt_buffer_size = %d"):format(
         plan.bucket_name(b), b.batch, size(b.above_buffer.needs), b.above_buffer.has,
         b.above_buffer.needs)
     elseif not b.fits then
-      lines[#lines + 1] = ("bucket %s of %d needs %s, %s has %s: %s too many (%s)"):format(
+      lines[#lines + 1] = ("bucket %s of %d needs %s, but %s has %s: %s too many (%s)"):format(
         plan.bucket_name(b), b.batch, size(b.total), m.name, size(m.memory_bytes),
         size(b.total - m.memory_bytes), mostly(b, m.cpu))
     end
@@ -225,17 +225,18 @@ function show.hours(h)
   return h < 100 and ("%.1f h"):format(h) or show.count(h) .. " h"
 end
 
--- GPU hours, or what they cost: a short run has little of them
+-- GPU hours, or their cost: a short run has less than one
 local function amount(v) return v < 10 and ("%.2g"):format(v) or show.count(v) end
 
 local function course_lines(p, put)
   local c, m = p.course, p.mesh.machine
   put("the whole run: %s steps (%s), %s of %s on average%s", show.count(c.steps), c.from,
-    show.hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", each bucket counted alike")
+    show.hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", with equal weight for each "
+      .. "bucket")
   if not m.cpu then
     put("  %s GPU hours%s%s", amount(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
       amount(c.cost), m.price_hour) or "", p.mesh.ranks > 1 and ("; if ranks drew buckets "
-      .. "freely, the slowest of each step would leave %s of the speed"):format(percent(c.free))
+      .. "freely, waiting for the slowest would leave %s of the speed"):format(percent(c.free))
       or "")
   end
   local steps = {}
@@ -251,8 +252,8 @@ local function course_lines(p, put)
     put("  %s renderings of %s clips (sampling.every), %s", show.count(c.renderings),
       show.count(c.rendering_clips), c.rendering_s and ("%s each%s: %.2g %% of the run, %s"
       ):format(show.seconds(c.rendering_s), c.rendering_on == "host" and " of a processor" or "",
-      100 * c.rendering_share, c.rendering_on == "device" and "which it takes longer"
-      or "on processors that it leaves")
+      100 * c.rendering_share, c.rendering_on == "device" and "in addition"
+      or "on processors that the run does not use")
       or "on processors of the host that this machine does not describe")
   end
   if c.failures then
@@ -262,37 +263,37 @@ local function course_lines(p, put)
   end
   if c.drawn then
     local d = c.drawn
-    -- one rank may also be quicker than the mean
+    -- one rank may also be faster than the mean
     local waited = math.max(0, d.slowest)
-    put("  one draw of all chances: %s; %s wait for the slowest rank, %s for data, %s save, %s "
-      .. "are done again after %.0f failures", show.hours(d.seconds / 3600),
+    put("  one random simulation: %s; %s wait for the slowest rank, %s for data, %s save, %s "
+      .. "are repeated after %.0f failures", show.hours(d.seconds / 3600),
       show.hours(waited / 3600), show.hours(d.stalled / 3600), show.hours(d.saving / 3600),
       show.hours((d.lost + d.restarting) / 3600), d.failures)
   end
 end
 
--- what to try where a part decides
+-- advice by the part that takes longest
 local advice = {
   encode = "encode once and train on stored latents and features",
-  forward = "larger batches, where the share of the peak is low",
-  backward = "larger batches, where the share of the peak is low; recompute less, where memory "
+  forward = "larger batches, if the share of the peak is low",
+  backward = "larger batches, if the share of the peak is low; recompute less, if memory "
     .. "allows (--solve mesh)",
   reduce = "fewer, larger steps: a larger batch or accumulate",
   gather = "larger batches hide it; a faster network, or ranks that share weights inside nodes",
-  norm = "a larger batch: it is sent once a step",
-  update = "more ranks share it",
+  norm = "a larger batch: the norm is computed once a step",
+  update = "more ranks, which share it",
   input = "train on stored latents, which are smaller; a faster bus",
 }
 
--- bytes of a rank's buckets and gathered weights, where they have these elements
+-- bytes of a rank's buckets and gathered weights, if buckets have this number of elements
 local function there_at(p, elements, trained)
   local each = (p.shares.buckets > 0 and 4 or 0)
     + (p.shares.windows > 0 and (p.dtype == "f32" and 4 or 2) or 0)
   return each * math.min(2 * elements, trained)
 end
 
--- The size of buckets with which the simulated step is over first, of those that leave it room, and
--- its seconds; what the step has stays where others are hardly quicker.
+-- The bucket size with the shortest simulated step, of those with enough memory, and its seconds.
+-- The present size stays unless another is clearly faster.
 local function quickest_bucket(p, row)
   local schedule, step = require "moonreel.plan.schedule", row.schedule.step
   local room = p.mesh.machine.memory_bytes - row.total
@@ -310,18 +311,18 @@ local function quickest_bucket(p, row)
   return best, seconds
 end
 
--- how ranks reduce, and in what buckets they had better
+-- text about the buckets of reductions, and a better size
 local function bucket_text(p, row)
   local step, best, seconds = row.schedule.step, quickest_bucket(p, row)
   return ("\nranks reduce %d buckets of %d x 2^20 elements; %s\n"):format(
     math.ceil(step.parameters / step.bucket), step.bucket >> 20,
-    best == step.bucket and "no other size that has room is notably quicker"
-      or ("the quickest that has room: plugin_config.reduce_bucket_size_in_m = %d (%s)"):format(
+    best == step.bucket and "no other size that fits is notably faster"
+      or ("the fastest that fits: plugin_config.reduce_bucket_size_in_m = %d (%s)"):format(
         best >> 20, show.seconds(seconds)))
 end
 
---- Why a step takes as long as it does.
----@param p table    of plan.of
+--- Explains the time of a step.
+---@param p table    from plan.of
 ---@param row table  one of its buckets
 ---@return string
 function show.why(p, row)
@@ -342,19 +343,19 @@ function show.why(p, row)
     format = show.seconds }, { key = "share", right = true, format = percent } },
     timeline.busy(row.schedule))
   local ops = table.move(row.ops, 1, math.min(8, #row.ops), 1, {})
-  lines[5] = "\nthe ops of the step that take most:\n"
+  lines[5] = "\nthe ops of the step that take longest:\n"
   lines[6] = printer.text({ { key = "op" }, { key = "calls", right = true },
     { key = "seconds", right = true, format = show.seconds },
     { key = "flop", title = "TFLOP", right = true,
       format = function(v) return ("%.3g"):format(v * 1e-12) end },
     { key = "bytes", title = "GB moved", right = true,
       format = function(v) return ("%.3g"):format(v * 1e-9) end } }, ops)
-  lines[#lines + 1] = "\nfigures of the machine that decide the step, and who says so:\n"
+  lines[#lines + 1] = "\nfigures of the machine that decide the step, with their origins:\n"
   lines[#lines + 1] = printer.text({ { key = "figure" }, { key = "value", right = true,
     format = function(v) return ("%.4g"):format(v) end },
     { key = "seconds", right = true, format = show.seconds },
     { key = "share", right = true, format = percent }, { key = "origin" } }, row.figures)
-  lines[#lines + 1] = "\nfigures that decide the run apart from its steps:\n"
+  lines[#lines + 1] = "\nfigures that decide the rest of the run:\n"
   lines[#lines + 1] = printer.text({ { key = "what" }, { key = "figure" }, { key = "value",
     right = true, format = function(v) return ("%.4g"):format(v) end }, { key = "origin" } },
     figures.beside(p.mesh))
@@ -365,17 +366,17 @@ function show.why(p, row)
   if p.mesh.ranks > 1 then
     lines[#lines + 1] = bucket_text(p, row)
   end
-  lines[#lines + 1] = ("\n%s decides most; try: %s\n"):format(longest.name, advice[longest.name])
+  lines[#lines + 1] = ("\n%s takes longest; try: %s\n"):format(longest.name, advice[longest.name])
   return table.concat(lines)
 end
 
---- What a step does when, and what that waits for.
----@param p table    of plan.of
+--- Prints the events of a step and what each waits for.
+---@param p table    from plan.of
 ---@param row table  one of its buckets
 ---@param options table  json: rows as JSON
 function show.schedule(p, row, options)
   if not options.json then
-    print(("a step of bucket %s, batch %d on %s, %s; * decides how long it is:\n"):format(
+    print(("a step of bucket %s, batch %d on %s, %s; * is on the critical path:\n"):format(
       plan.bucket_name(row), row.batch, p.mesh:text(), show.seconds(row.schedule.seconds)))
   end
   printer.print({ { key = "begins", right = true, format = show.seconds },
@@ -385,13 +386,15 @@ function show.schedule(p, row, options)
     options)
 end
 
---- Which inputs of blocks a step keeps in host memory, and when they go and come back.
----@param p table    of plan.of
+--- Prints which inputs of blocks a step keeps in host memory, and when they are copied there and
+-- back.
+---@param p table    from plan.of
 ---@param row table  one of its buckets
 ---@param options table  json: rows as JSON
 function show.copies(p, row, options)
   if not row.copies then
-    print(p.mesh.machine.cpu and ("no copies: the memory of %s is the host's; try: --gpus H100")
+    print(p.mesh.machine.cpu and ("there are no copies: %s computes in host memory; try: --gpus "
+      .. "H100")
       :format(p.mesh:text()) or "no inputs of blocks go to host memory; try: "
       .. "grad_checkpoint=true grad_ckpt_buffer_size=40000000000")
     return
@@ -409,10 +412,10 @@ function show.copies(p, row, options)
   end
 end
 
--- what the run predicted when it began, compared with what it measured; the plan above may be of a
--- machine that the run was not on
+-- predictions of the run when it began, compared with its measurements; the plan above may be for
+-- another machine
 local function truth_lines(p, put)
-  put("what the run predicted when it began, and what its steps took (medians, without waits for "
+  put("predictions of the run when it began, and measurements (medians, without waits for "
     .. "data):")
   local function megabytes(v) return ("%.0f MB"):format(v / 1e6) end
   local columns = { { key = "bucket" }, { key = "steps", right = true },
@@ -436,19 +439,19 @@ local function truth_lines(p, put)
     put("%s", not_held)
   end
   if p.calibrated then
-    put("the plan above goes by what the steps of this run took")
+    put("the plan above uses the measured times of this run's steps")
   end
   if p.resident_bytes then
-    -- the process that was measured is the one that trains
+    -- the measured process is the one that trains, without decoders
     local planned = p.largest.total - p.largest.bytes.decoders
-    put("%s resident at most; the plan above says %s without processes that decode (%+.1f %%)",
+    put("%s resident at most; the plan above has %s without decoder processes (%+.1f %%)",
       size(p.resident_bytes), size(planned), 100 * (planned / p.resident_bytes - 1))
   end
 end
 
 --- A row per stage and a total.
----@param plans table[]  of plan.of, each with stage and, where steps are known, course
----@return table[] columns, table[] rows  as moonreel.text.table takes them
+---@from plan.of, each with stage and, if steps are known, course
+---@return table[] columns, table[] rows  for moonreel.text.table
 function show.stage_table(plans)
   local rows, total = {}, { stage = "total", steps = 0, hours = 0, gpu_hours = 0, known = true }
   for i, p in ipairs(plans) do
@@ -460,7 +463,7 @@ function show.stage_table(plans)
       total[key] = c[key] and (total[key] or 0) + c[key] or total[key]
     end
     if not p.course then
-      total.stage = "total of those known"
+      total.stage = "total of known steps"
     end
   end
   rows[#rows + 1] = total
@@ -482,7 +485,7 @@ function show.stage_table(plans)
   return columns, rows
 end
 
---- The same as text, with what does not fit and all notes.
+--- The same as text, with notes and with buckets that do not fit.
 ---@param plans table[]
 ---@return string
 function show.stages(plans)
@@ -509,12 +512,12 @@ function show.stages(plans)
   if plans[1].course then
     lines[#lines + 1] = ("note: steps by %s\n"):format(plans[1].course.from)
   end
-  lines[#lines + 1] = "note: --stage NAME tells all of one\n"
+  lines[#lines + 1] = "note: --stage NAME shows one in full\n"
   return table.concat(lines)
 end
 
 --- A plan of one recipe or stage as text.
----@param p table  of plan.of
+---@param p table  from plan.of
 ---@return string
 function show.text(p)
   local lines = {}
@@ -534,7 +537,7 @@ function show.text(p)
   if p.course then
     course_lines(p, put)
   else
-    put("the number of steps needs an index; try: --data NAME.mrx")
+    put("the number of steps is known only with an index; try: --data NAME.mrx")
   end
   if p.truth and #p.truth > 0 then
     put("")
@@ -544,7 +547,7 @@ function show.text(p)
     put("")
     put("first epoch of %s: %s of %s samples in %s batches%s%s", p.survey.index,
       show.count(p.samples - p.carried), show.count(p.survey.rows), show.count(p.batches),
-      p.carried > 0 and ("; %s more wait for the next"):format(show.count(p.carried)) or "",
+      p.carried > 0 and ("; %s more are carried to the next"):format(show.count(p.carried)) or "",
       #p.survey.dropped > 0 and "; left out: " .. plan.dropped_text(p.survey.dropped) or "")
   end
   local bad = show.too_large(p)
@@ -574,7 +577,7 @@ local function plain_bucket(b)
   return out
 end
 
---- A plan as JSON takes it.
+--- A plan in a form for JSON.
 ---@param p table
 ---@return table
 function show.plain(p)

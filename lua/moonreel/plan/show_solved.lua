@@ -1,4 +1,4 @@
---- What was solved and checked, as tables and as fields that a recipe can take over.
+--- Prints solutions and checks, as tables and as fields for a recipe.
 -- @module moonreel.plan.show_solved
 local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
@@ -10,7 +10,7 @@ local solved = {}
 
 local size = listing.size
 
--- rows of fit or balance with the name of their bucket in place of it
+-- rows of fit or balance, with the name of each bucket instead of the bucket
 local function named(rows)
   for _, row in ipairs(rows) do
     row.name = plan.bucket_name(row.bucket)
@@ -26,7 +26,7 @@ local function print_all(columns, rows, options, text)
   end
 end
 
--- what to say where no bucket has room for a sample; nil where one has
+-- text for the case that no bucket has memory for a sample; nil if one has
 local function nothing_fits(rows, memory, of)
   local least
   for _, row in ipairs(rows) do
@@ -41,7 +41,7 @@ local function nothing_fits(rows, memory, of)
       or "without --fit, which says what would need less")
 end
 
--- buckets without room for a sample, and what would give them some; "" where all have it
+-- text about buckets without memory for a sample, and ways to change that; "" if all have it
 local function left_out(rows, open, memory, bake)
   local names = {}
   for _, row in ipairs(rows) do
@@ -55,13 +55,13 @@ local function left_out(rows, open, memory, bake)
     ways[i] = ("%s (%s)"):format(one.text, size(one.total))
   end
   ways[#ways + 1] = enough and ("--fit %.0fMB"):format(enough / 1e6)
-  return ("no room for one sample in %d of %d buckets, which the table leaves out: %s\n  %s\n")
+  return ("not even one sample fits in %d of %d buckets, which the table leaves out: %s\n  %s\n")
     :format(#names, #rows, table.concat(names, ", "), #ways > 0
       and "one sample of each fits with any of: " .. table.concat(ways, ", ")
-      or "nothing that was tried gives all of them room; try: a machine with more memory")
+      or "no change that was tried makes all of them fit; try: a machine with more memory")
 end
 
--- bytes of a bucket, none where it has no room
+-- bytes of a bucket; empty if no sample fits
 local function bytes_text(bytes) return bytes > 0 and size(bytes) or "none" end
 
 local function one_fits(rows)
@@ -73,17 +73,17 @@ local function one_fits(rows)
   return 0
 end
 
--- what of the memory no batch gets
+-- text about memory that batches cannot use
 local function kept_text(m)
   return m.cpu and "" or ("; %s of it stay free for driver, libraries and communication"):format(
     size(m.reserve_bytes))
 end
 
---- The largest batches.
+--- Prints the largest batches.
 ---@param open table
 ---@param memory number
 ---@param options table  json
----@param bake function  as moonreel.plan.solve remedies takes it
+---@for moonreel.plan.solve remedies
 ---@return integer exit code: 5 when not even one sample of a bucket fits
 function solved.fit(open, memory, options, bake)
   local rows = named(solve.fit(open, memory))
@@ -99,7 +99,7 @@ function solved.fit(open, memory, options, bake)
   return one_fits(rows)
 end
 
---- Batches of equal seconds.
+--- Prints batches of equal seconds.
 ---@param open table
 ---@param memory number
 ---@param options table
@@ -124,7 +124,7 @@ function solved.balance(open, memory, options, bake)
     { key = "rule_s", title = "would take", right = true, format = show.seconds } }, rows, options,
     function()
       return nothing_fits(rows, memory, open.mesh)
-        or ("%s-- %s a step at most; the longest over the shortest: %.2f, it was %.2f%s\n%s")
+        or ("%s-- at most %s a step; the longest over the shortest: %.2f, it was %.2f%s\n%s")
         :format(left_out(rows, open, memory, bake), show.seconds(target), spread "seconds",
         spread "before",
         p and ("; by B x S^%.2f (seconds of a sample over its tokens S) it would be %.2f"):format(p,
@@ -133,27 +133,27 @@ function solved.balance(open, memory, options, bake)
   return one_fits(rows)
 end
 
--- what no way does, and what to try
+-- text for the case that no way fits, with advice
 local function none_fits(best)
   local above = best.above_buffer
-  return above and ("none fits: bucket %s keeps %s of inputs of blocks in host memory, "
+  return above and ("no way fits: bucket %s keeps %s of inputs of blocks in host memory, but "
     .. "grad_ckpt_buffer_size is %d; try: grad_ckpt_buffer_size = %d or more\n"):format(best.bucket,
     size(above.needs), above.has, above.needs)
-    or ("none fits: the smallest needs %s for bucket %s; try: smaller batches (--fit all)\n")
+    or ("no way fits: the smallest needs %s for bucket %s; try: smaller batches (--fit all)\n")
       :format(size(best.memory), best.bucket)
 end
 
---- Ways to shard and recompute, the fastest that fits first.
+--- Prints ways to shard and recompute, the fastest that fits first.
 ---@param rows table[]
 ---@param mesh table
 ---@param options table
----@return integer exit code: 5 when none fits
+---@return integer exit code: 5 if none fits
 function solved.mesh(rows, mesh, options)
   local best = rows[1]
   for _, row in ipairs(rows) do
     row.bucket = row.bucket and plan.bucket_name(row.bucket)
     row.speed = row.rate and ("%.4g"):format(row.rate) or row.below and ("< %.4g"):format(row.below)
-    row.says = row.fits and "yes" or row.fits == nil and "not asked: slower"
+    row.says = row.fits and "yes" or row.fits == nil and "not tried: slower"
       or row.above_buffer and ("NO: grad_ckpt_buffer_size >= %d"):format(row.above_buffer.needs)
       or "NO"
   end
@@ -177,7 +177,8 @@ function solved.mesh(rows, mesh, options)
   return best.fits and 0 or 5
 end
 
--- why recipes do not fit or are not planned: each reason once, with all of whom it is true
+-- reasons why recipes do not fit or are not planned; each reason once, with all recipes to which it
+-- applies
 local function reasons(rows)
   local lines, of = {}, {}
   for _, row in ipairs(rows) do
@@ -199,11 +200,11 @@ local function reasons(rows)
   return lines
 end
 
---- Recipes that fit, or why not.
----@param rows table[]  of moonreel.plan.check
+--- Prints which recipes fit, or why not.
+---@from moonreel.plan.check
 ---@param options table
----@param asked boolean   the recipes were asked for, not all that ship
----@return integer exit code: 5 when one does not fit, 3 when one asked for cannot be planned
+---@true: the recipes were named; false: all that ship
+---@return integer exit code: 5 if one does not fit, 3 if a named one cannot be planned
 function solved.check(rows, options, asked)
   local bad, unknown = 0, false
   for _, row in ipairs(rows) do

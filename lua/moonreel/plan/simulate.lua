@@ -1,21 +1,20 @@
---- Events on the streams of one rank: when each starts and ends, what waits for what.
---
--- An event runs on a stream after the events before it there and after those that it names. While a
--- collective runs, compute is slower by the share of the GPU that the collective takes. All ranks
--- are alike, so one is simulated; what differs between them is a draw (see `slowest`).
--- Ref: reference plan 6.
+--- Simulates events on the streams of one rank: when each starts and ends, and what it waits for.
+-- An event starts after the previous event of its stream and after the events that it names. While
+-- a collective runs, compute is slower by the share of the GPU that the collective uses. All ranks
+-- are alike, so one is simulated; the differences between them are random (see `slowest`). Ref:
+-- reference plan 6.
 -- @module moonreel.plan.simulate
 local simulate = {}
 
---- Deviation of the logarithm of a step's seconds over ranks. Healthy machines show 0.01 to 0.02
--- (reference plan 6); of these, the one with which the largest miss of the published scalings is
--- smallest (moonreel.plan.published).
+--- Deviation of the logarithm of a step's seconds over ranks. Healthy machines have 0.01 to 0.02
+-- (reference plan 6). This value gives the smallest maximal error for the published scalings
+-- (moonreel.plan.published).
 simulate.SIGMA = 0.0192
 
 ---@class moonreel.plan.Event
 ---@field stream string    "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk"
 ---@field seconds number   alone
----@field after integer[]|nil  events that must have ended; each stands before it in the list
+---@field after integer[]|nil  events that must have ended; each is earlier in the list
 ---@field name string|nil
 
 ---@class moonreel.plan.Times
@@ -23,19 +22,19 @@ simulate.SIGMA = 0.0192
 ---@field start number[]   of each event
 ---@field finish number[]
 ---@field busy table       seconds by stream
----@field path integer[]   events without a gap from the beginning to the last end: what to shorten
+---@field path integer[]   events without a gap from the start to the last end: the critical path
 
 local function communicates(event)
   return event.stream:sub(1, 4) == "comm"
 end
 
--- the events that an event waits for: the one before it on its stream and those that it names
+-- the events that an event waits for: the previous one of its stream and those that it names
 local function waits_of(events)
   local waits, last = {}, {}
   for i, event in ipairs(events) do
     waits[i] = { last[event.stream] }
     for _, before in ipairs(event.after or {}) do
-      assert(before < i, "an event waits for one behind it")
+      assert(before < i, "an event waits for a later one")
       table.insert(waits[i], before)
     end
     last[event.stream] = i
@@ -59,7 +58,7 @@ local function critical_path(waits, finish, last)
   return path
 end
 
---- Run events.
+--- Simulates events.
 ---@param events moonreel.plan.Event[]
 ---@param communication_share number|nil  share of the GPU that a running collective takes; 0
 ---@return moonreel.plan.Times
@@ -96,7 +95,7 @@ function simulate.run(events, communication_share)
     now = now + step
     local still, ended = {}, {}
     for _, i in ipairs(running) do
-      -- what ends by this step ends exactly: no remainder of a rounding runs on
+      -- an event that ends in this interval ends exactly, without a rounding remainder
       local ends = left[i] * factor(i) <= step
       left[i] = left[i] - step / factor(i)
       busy[events[i].stream] = (busy[events[i].stream] or 0) + step
@@ -120,8 +119,8 @@ function simulate.run(events, communication_share)
     path = critical_path(waits, finish, last) }
 end
 
---- How much longer than the usual one the slowest of n ranks takes: the expected largest of n draws
--- of a log-normal distribution with median 1.
+--- The factor of the slowest of n ranks compared with a typical one: the expected largest of n
+-- draws of a log-normal distribution with median 1.
 ---@param n integer
 ---@param sigma number  deviation of the logarithm, 0.01 to 0.02 on healthy machines
 ---@return number factor
@@ -129,7 +128,7 @@ function simulate.slowest(n, sigma)
   if n <= 1 or sigma == 0 then
     return 1
   end
-  -- the largest of n normal draws: the mean over its distribution, from P(largest <= x) = P(x)^n
+  -- the largest of n normal draws: its mean, from P(largest <= x) = P(x)^n
   local mean, width, below = 0, 0.01, 0
   for k = -800, 800 do
     local x = k * width

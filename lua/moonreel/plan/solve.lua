@@ -1,4 +1,4 @@
---- Computes tables that fit, without trials: the largest batch of each bucket, batches of equal
+--- Computes tables that fit, without trial runs: the largest batch of each bucket, batches of equal
 -- seconds, ways to save memory.
 -- @module moonreel.plan.solve
 local largest_below = require "moonreel.trainer.largest"
@@ -6,9 +6,9 @@ local plan = require "moonreel.plan"
 
 local solve = {}
 
-local MOST = 65536      -- samples of a batch: the largest that is tried
-local MOST_BATCHES = 3  -- of buckets that are too large, printed one by one
-local MOST_DOUBLED = 8  -- how often a number of GPUs is doubled in search of one that has room
+local MOST = 65536      -- the largest batch that is tried
+local MOST_BATCHES = 3  -- the most buckets whose batches are printed one by one
+local MOST_DOUBLED = 8  -- doublings of the number of GPUs in a search
 
 -- a bucket with another batch
 local function with_batch(b, batch)
@@ -16,14 +16,14 @@ local function with_batch(b, batch)
     batch = batch }
 end
 
--- what one rank holds while a bucket runs with another batch; all: as Open:held takes it
+-- bytes of one rank while a bucket runs with another batch; all: as in Open:held
 local function held_of(open, b, batch, all)
   local other = with_batch(b, batch)
   return open:held(other, open:step(other), all)
 end
 
--- The largest batch of each bucket within a memory that also holds what all take; and what these
--- take, buckets without room for a sample left out.
+-- The largest batch of each bucket in a memory that also holds the programs of all; and the bytes
+-- of these, without buckets in which no sample fits.
 local function largest_beside(open, list, memory, all)
   local rows, taken = {}, { slots = 0, graphs = 0, slabs = 0 }
   for i, b in ipairs(list) do
@@ -40,7 +40,7 @@ local function largest_beside(open, list, memory, all)
   return rows, taken
 end
 
--- Write totals of rows with what all of them take; the most of these.
+-- Writes totals of rows with the programs of all of them; returns the largest.
 local function settle_totals(open, rows, all)
   local most = 0
   for _, row in ipairs(rows) do
@@ -50,17 +50,18 @@ local function settle_totals(open, rows, all)
   return most
 end
 
---- The largest batch of each bucket that fits, with the programs of the others in memory. Where no
--- bucket fits so, each has the memory to itself: a run closes the programs of the others.
----@param open table      of plan.open
+--- The largest batch of each bucket that fits together with the programs of the others. If no
+-- bucket fits in this way, each has the memory for itself: a run closes the programs of the others.
+---@param open table      from plan.open
 ---@param memory number   bytes of one rank
----@return table[] rows   {bucket, batch (0: not even one), was, total, above: bytes of one more}
----@return table all      what all buckets take, as Open:held takes it
+---@return table[] rows   {bucket, batch (0: not even one sample), was, total, above: bytes of one
+---   more}
+---@return table all      bytes of all buckets, as in Open:held
 function solve.fit(open, memory)
   open = open:within(memory)
   local list, none = open:buckets(), { slots = 0, graphs = 0, slabs = 0 }
   local alone, all = largest_beside(open, list, memory, none)
-  -- batches that are larger than fit take enough for the next; what differs is taken off
+  -- batches that are too large give enough bytes for the next attempt; the difference is subtracted
   local room, rows, taken, most = memory
   repeat
     rows, taken = largest_beside(open, list, room, all)
@@ -73,7 +74,8 @@ function solve.fit(open, memory)
   return alone, none
 end
 
--- p and c of seconds of a sample = c x S^p over tokens of a sample, by least squares of logarithms
+-- p and c in seconds of a sample = c x S^p, with S tokens of a sample, by least squares of
+-- logarithms
 local function power_law(points)
   local n, x, y, xx, xy = #points, 0, 0, 0, 0
   for _, one in ipairs(points) do
@@ -85,15 +87,15 @@ local function power_law(points)
   return p or nil, p and math.exp((y - p * x) / n)
 end
 
---- Batches of equal seconds within a memory: as many samples as the bucket that is slowest with one
--- sample, or the fastest of the fullest, leaves time for.
+--- Batches of equal seconds in a memory. The time is that of the slowest bucket with one sample, or
+-- of the fastest bucket when full.
 ---@param open table
 ---@param memory number
 ---@return table[] rows    {bucket, batch, was, total, seconds, before: seconds with the old batch;
----   rule, rule_s: the batch by AdaptiveLoad's rule, B x S^p equal in all as far as memory lets it,
----   and its seconds; above: bytes of one sample, where not even one fits}
----@return number seconds  that no bucket passes
----@return number|nil p    seconds of a sample grow as its tokens to the power of p
+---   rule, rule_s: the batch by AdaptiveLoad's rule, B x S^p equal in all as far as memory permits,
+---   and its seconds; above: bytes of one sample, if not even one fits}
+---@return number seconds  the limit for all buckets
+---@return number|nil p    seconds of a sample grow with its tokens to the power of p
 function solve.balance(open, memory)
   open = open:within(memory)
   local rows, all = solve.fit(open, memory)
@@ -128,10 +130,10 @@ function solve.balance(open, memory)
   return rows, target, p
 end
 
--- ---- what does not fit ----
+-- ---- buckets that do not fit ----
 
--- Ways to need less by their kinds, nearest of each first: {text, values: of the recipe, mesh}.
--- A kind falls where each of its ways needs no more than those before it.
+-- Ways to need less memory by their kinds, nearest first: {text, values: of the recipe, mesh}. A
+-- kind is monotonic (`falls`) if each of its ways needs no more than the ones before.
 local function ways(settings, of, elements)
   local kinds, by = {}, {}
   local function add(kind, text, way)
@@ -164,7 +166,7 @@ local function ways(settings, of, elements)
     add("sequence", ("plugin_config.sp_size = %d"):format(sequence),
       { mesh = of:with { sequence = sequence } })
   end
-  -- more of the same nodes, all GPUs of each
+  -- more nodes of the same kind, with all GPUs of each
   for power = 1, of.machine.cpu and 0 or MOST_DOUBLED do
     local larger = of:larger(1 << power)
     add("gpus", ("%s GPUs"):format(larger.ranks), { mesh = larger })
@@ -172,8 +174,8 @@ local function ways(settings, of, elements)
   return kinds
 end
 
--- the most that any of these buckets takes; where one takes more than the memory, the others are
--- not asked
+-- the largest memory of any of these buckets; if one needs more than the memory, the others are not
+-- tried
 local function most_of(open, buckets, memory)
   local most = 0
   for _, b in ipairs(buckets) do
@@ -185,8 +187,8 @@ local function most_of(open, buckets, memory)
   return most
 end
 
--- The first of a kind's ways that has room, and what it takes; where a kind falls and its last way
--- has no room, none has.
+-- The first way of a kind that fits, and its memory. If a kind is monotonic and its last way does
+-- not fit, no way does.
 local function first_that_fits(list, needs, memory)
   for i, way in ipairs(list) do
     local total = needs(way)
@@ -198,7 +200,7 @@ local function first_that_fits(list, needs, memory)
   end
 end
 
--- batches with which all of these buckets fit; nil where one has no room for a single sample
+-- batches with which all of these buckets fit; nil if not even one sample fits in one of them
 local function smaller_batches(open, buckets, memory)
   for _, b in ipairs(buckets) do
     if b.batch == 1 then
@@ -206,7 +208,7 @@ local function smaller_batches(open, buckets, memory)
     end
   end
   if #buckets > MOST_BATCHES then
-    return { text = "smaller batches in all of these (--fit all)" }
+    return { text = "smaller batches in all of these buckets (--fit all)" }
   end
   local parts, most = {}, 0
   for i, b in ipairs(buckets) do
@@ -221,12 +223,12 @@ local function smaller_batches(open, buckets, memory)
     .. table.concat(parts, " and "), total = most }
 end
 
---- What would make a plan fit whose buckets are too large: the nearest ways that do, each planned.
----@param p table          of plan.of
----@param given table      mesh, compiled as plan.open
----@param bake fun(values: string[]): table  settings of the recipe with further values
+--- Changes with which a plan fits whose buckets are too large: the nearest ones, each planned.
+---@param p table          from plan.of
+---@mesh, compiled: as in plan.open
+---@param bake fun(values: string[]): table  settings of the recipe with more values
 ---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
----   come last, without a total where there are many
+---   come last, without a total if there are many
 function solve.remedies(p, given, bake)
   local settings, rows, large = bake {}, {}, {}
   local m = given.mesh.machine
@@ -250,7 +252,7 @@ function solve.remedies(p, given, bake)
   return rows
 end
 
--- the least memory in which each bucket has room for a sample; nil where the machine has less
+-- the least memory in which a sample fits in each bucket; nil if the machine has less
 local function enough_for(open, rows)
   local memory = 0
   for _, row in ipairs(rows) do
@@ -259,7 +261,7 @@ local function enough_for(open, rows)
   if memory == 0 or memory > open.mesh.machine.memory_bytes then
     return nil
   end
-  -- with more memory the programs of larger batches take more
+  -- with more memory the programs of larger batches need more
   local larger = solve.fit(open, memory)
   for _, row in ipairs(larger) do
     if row.batch == 0 then
@@ -269,13 +271,13 @@ local function enough_for(open, rows)
   return memory
 end
 
---- What gives buckets room for a sample that have none.
+--- Changes with which a sample fits in buckets where none fits now.
 ---@param open table
 ---@param memory number
----@param rows table[]    of fit or balance
+---@from fit or balance
 ---@param bake function   as solve.remedies takes it
----@return table[] rows     as solve.remedies gives them
----@return number|nil memory  the least that is enough, where the machine has it
+---@return table[] rows     as in solve.remedies
+---@return number|nil memory  the least that is enough, if the machine has it
 function solve.room(open, memory, rows, bake)
   local buckets, m = {}, open.mesh.machine
   for _, row in ipairs(rows) do
@@ -289,13 +291,13 @@ function solve.room(open, memory, rows, bake)
     compiled = open.compiled }, bake), enough_for(open, rows)
 end
 
--- ---- what a recipe can take over ----
+-- ---- fields for a recipe ----
 
 local function number(x) return ("%.14g"):format(x):gsub("^(%-?%d+)$", "%1.0") end
 
---- A bucket table with other batches, as a recipe writes it.
+--- A bucket table with other batches, in the syntax of a recipe.
 ---@param open table
----@param rows table[]  of fit or balance; a bucket in which nothing fits is taken out
+---@from fit or balance; a bucket in which no sample fits is removed
 ---@return string
 function solve.table_text(open, rows)
   local solved, lines = {}, { "bucket_config = {" }
@@ -320,8 +322,8 @@ function solve.table_text(open, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- The fields of a way to shard and recompute, as a recipe writes them.
----@param row table  of moonreel.plan.search mesh
+--- The fields of a way to shard and recompute, in the syntax of a recipe.
+---@param row table  from moonreel.plan.search mesh
 ---@return string
 function solve.mesh_text(row)
   local lines = {}

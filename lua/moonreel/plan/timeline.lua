@@ -5,11 +5,12 @@ local json = require "moonreel.core.json"
 
 local timeline = {}
 
--- rows of a trace, in the order in which people read them
+-- streams in the order of the output
 local streams = { "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk" }
 
---- What a step waits for, from its beginning to its end: consecutive events of a name as one row.
----@param how table  of schedule.of: events, times
+--- The critical path of a step from its start to its end; consecutive events with the same name
+-- form one row.
+---@from schedule.of: events, times
 ---@return table[] rows  {name, stream, seconds, share, events}
 function timeline.path(how)
   local rows, times = {}, how.times
@@ -46,10 +47,10 @@ local function title(event)
   return event.bucket and ("%s %d"):format(event.name, event.bucket) or event.name
 end
 
---- What a step does, as it begins.
+--- The events of a step in the order of their starts.
 ---@param how table
 ---@return table[] rows  {begins, ends, stream, what, after, decides}: seconds; the name with the
----   number of its bucket; what it waits for; is it on the path that decides how long the step is?
+---   number of its bucket; the event that it waits for; is it on the critical path?
 function timeline.rows(how)
   local rows, times, decides = {}, how.times, {}
   for _, i in ipairs(times.path) do
@@ -73,7 +74,8 @@ function timeline.rows(how)
   return rows
 end
 
---- Steps as a Chrome trace, one process for each, one row per stream: chrome://tracing, Perfetto.
+--- Steps as a Chrome trace for chrome://tracing or Perfetto: a process for each step, a row per
+-- stream.
 ---@param steps table[]  {name, how}
 ---@return string
 function timeline.trace(steps)

@@ -1,19 +1,18 @@
---- The work of a program's steps, and the seconds it takes.
--- A row is one of mr.Program times() or, of all steps of one kind, kinds(): op, flop, bytes,
--- expected, backward, again, count (nil: one).
+--- The work of a program's steps, and its seconds. A row is one from mr.Program times() or, for all
+-- steps of one kind, from kinds(): op, flop, bytes, expected, backward, again, count (nil: one).
 -- @module moonreel.plan.work
 local machine = require "moonreel.plan.machine"
 local rates = require "moonreel.plan.rates"
 
 local work = {}
 
--- what an op's time goes by: rates of the machine by the beginning of its name
+-- the class of an op by the beginning of its name; a machine has a rate for each class
 local CLASSES = {
   { "linear", "product" }, { "matmul", "product" }, { "attention", "attention" },
   { "conv", "convolution" }, { "muon", "product" },
 }
 
--- of names that were asked for: a plan has thousands of nodes of few ops
+-- classes of names that were used: a plan has thousands of nodes but few ops
 local classes = setmetatable({}, { __index = function(known, op)
   local class = "stream"
   for _, row in ipairs(CLASSES) do
@@ -31,8 +30,8 @@ end })
 ---@return string
 function work.class(op) return classes[op] end
 
---- Operations that count as useful: those of products, convolutions and attention. What attention
--- does twice in its gradient counts once, what is recomputed not at all.
+--- Operations that count as useful: those of products, convolutions and attention. Operations that
+-- the gradient of attention repeats count once; recomputed ones do not count.
 ---@param rows table[]
 ---@return number
 function work.useful(rows)
@@ -46,9 +45,9 @@ function work.useful(rows)
   return flop
 end
 
---- Operations a second of a machine's products at most.
+--- Peak operations per second of a machine's products.
 ---@param m table      machine
----@param op string    its name tells products of 8 bits
+---@param op string    its name shows products of 8 bits
 ---@param dtype string compute dtype
 ---@return number
 function work.peak(m, op, dtype)
@@ -56,14 +55,14 @@ function work.peak(m, op, dtype)
   return f8 or dtype == "f32" and m.peak.f32 or m.peak.bf16
 end
 
--- keys that a query sees and width of a head: of [B, groups, N, heads, D] of queries, then keys;
--- nil: of what joins results of parts
+-- keys of a query and width of a head: from [B, groups, N, heads, D] of queries, then keys; nil for
+-- ops that join results of parts
 local function attention_of(row)
   local keys, head = row.shapes:match "^%b[] %w+, %[%d+, %d+, (%d+), %d+, (%d+)%]"
   return math.tointeger(tonumber(keys)), math.tointeger(tonumber(head))
 end
 
--- operations a second that a class of a machine's kernels reaches in bf16
+-- operations per second of a class of a machine's kernels in bf16
 local function rate_of(m, row, class)
   if class ~= "attention" then
     return m.rate[class]
@@ -90,21 +89,21 @@ local function rated(m, row, dtype, others)
   return math.max(computed, moved), computed > moved and "rate." .. class or "rate.stream"
 end
 
---- Seconds of one step of a program on a machine: by steps that were measured on it; where it has
--- none of this op by the machine's rate for its class, or as its bytes pass through the memory,
--- whichever is longer; on this machine by rates that were probed. A machine that was measured to
--- be `slower` takes that much longer.
+--- Seconds of one program step on a machine. They come from steps that were measured on it. Without
+-- a measurement of this op they come from the machine's rate for its class, or from its bytes and
+-- the memory's bandwidth, whichever is longer. For this host they come from probed rates. A machine
+-- with `slower` takes that much longer.
 ---@param m table      machine
 ---@param row table
----@param dtype string compute dtype: products in f32 reach the same share of a smaller peak, those
----   of 8 bits of a larger one, where the machine has it
+---@param dtype string compute dtype: f32 products reach the same share of a smaller peak, 8-bit
+---   products of a larger one, if the machine has it
 ---@param others boolean|nil  use only rates of steps of other sizes
 ---@return number seconds
----@return string field   of the machine, that decides them; "here": a probe of this moment
----@return number launch  of the seconds those of the launch, where they are a figure of their own
+---@return string field   of the machine, that decides them; "here": a probe made now
+---@return number launch  seconds of the launch in these, if they are a separate figure
 function work.seconds(m, row, dtype, others)
   local seconds, field = rated(m, row, dtype, others)
-  -- what was measured or probed has it already
+  -- measured and probed seconds include it already
   local launch = not (field == "ops" or field == "here") and m.launch_s or 0
   return (m.slower or 1) * (seconds + launch), field, (m.slower or 1) * launch
 end
@@ -115,7 +114,7 @@ end
 ---@param dtype string
 ---@return table parts  {forward, recompute, backward}
 ---@return table ops    by op: {op, calls, seconds, flop, bytes, guessed: the machine was measured
----   without it}, longest first
+---   without this op}, longest first
 ---@return table by  seconds by the field of the machine that decides them
 function work.parts(m, rows, dtype)
   local parts, by_op, ops, by = { forward = 0, recompute = 0, backward = 0 }, {}, {}, {}

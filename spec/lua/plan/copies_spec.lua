@@ -47,7 +47,8 @@ describe("copies of inputs of blocks", function()
     for i, one in ipairs(row.copies) do
       beside[i] = one.beside
     end
-    assert.same({ "what is in no block", "double_blocks.0", "double_blocks.1", "double_blocks.1",
+    assert.same({ "operations outside blocks", "double_blocks.0", "double_blocks.1",
+      "double_blocks.1",
       "single_blocks.0", "single_blocks.1", "single_blocks.1", "single_blocks.1", "single_blocks.0",
       "double_blocks.1", "double_blocks.1", "double_blocks.0" }, beside)
   end)

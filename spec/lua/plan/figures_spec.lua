@@ -124,7 +124,8 @@ describe("figures", function()
     m.assumed = { { field = "peak.memory", of = "peak.bf16" } }
     assert.equal("assumed by its peak.bf16", machine.origin(m, "peak.memory"))
     local report = figures.assumed(planned(mesh.parse "H100").slowest.figures)
-    assert.matches("^%d+ %% of the longest step hang on assumed figures %(rate.%w+ %d+ %%", report)
+    assert.matches("^%d+ %% of the longest step depend on assumed figures %(rate.%w+ %d+ %%",
+      report)
     assert.is_nil(figures.assumed { { figure = "ops", share = 1, origin = "measured by" } })
     -- a probe of this machine assumes nothing of kernels
     local here = machine.this(E.device("cpu", 1))

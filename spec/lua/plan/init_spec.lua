@@ -236,7 +236,7 @@ describe("a plan", function()
   it("tells which fields a run of it would refuse", function()
     local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
     unread("batch_size", function()
-      assert.matches("a run refuses what nothing reads yet: batch_size; try: leave them out",
+      assert.matches("a run refuses fields that nothing reads yet: batch_size; try: leave them out",
         notes "batch_size=4")
     end)
     assert.is_nil(notes():find("nothing reads", 1, true))
@@ -334,7 +334,8 @@ describe("a plan", function()
     local p = plan.of(s, { mesh = mesh.new(tight), compiled = cache })
     local notes = table.concat(p.notes, "\n")
     assert.is_true(p.largest.fits and p.largest.total < full.total)
-    assert.matches("programs of all buckets have no room next to the largest; try: programs_bytes",
+    assert.matches("programs of all buckets do not fit together with the largest; try: "
+      .. "programs_bytes",
       notes)
   end)
 
@@ -346,8 +347,8 @@ describe("a plan", function()
     end
     local plain = report {}
     -- its file has the origin of each figure
-    assert.matches("%d+ %% of the longest step hang on assumed figures %(.*rate.stream %d+ %%.*%);"
-      .. " try: %-%-why", plain)
+    assert.matches("%d+ %% of the longest step depend on assumed figures %(.*rate.stream %d+ "
+      .. "%%.*%); try: %-%-why", plain)
     assert.is_nil(plain:find("is assumed", 1, true) or plain:find("rates by", 1, true)
       or plain:find("measured without", 1, true))
     assert.matches("H100: rates by NVIDIA data sheet", report { origin = false })
@@ -358,7 +359,7 @@ describe("a plan", function()
     assert.matches("decode_rate is assumed", report { assumed = { { field = "decode_rate",
       value = 1e8 } }, cpu = E.device("cpu", 1):facts(), program_bytes = 1e6 })
     assert.matches("H100 was measured without accumulate, add, .*cast and %d+ others in bf16: "
-      .. "rated as others of their kind", report { ops = {} })
+      .. "these have the rates of similar ops", report { ops = {} })
   end)
 
   it("counts the cores that decode by the sources of an index", function()

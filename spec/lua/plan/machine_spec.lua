@@ -49,7 +49,7 @@ describe("a machine", function()
 
   it("that is wrong is refused with its field", function()
     refused("no field 'peak.bf61' in a machine, did you mean 'peak.bf16'?", ", peak = { bf61 = 1 }")
-    refused("origin: no field 'peek' in a machine", ", origin = { peek = 'assumed' }")
+    refused("origin: there is no field 'peek' in a machine", ", origin = { peek = 'assumed' }")
     refused("origin['peak']: expected a text that begins with one of measured, data sheet, "
       .. "published, assumed, got 'guess'", ", origin = { peak = 'guess' }")
     refused("no field 'prise' in a machine", ", prise = 2")
@@ -92,8 +92,8 @@ describe("a machine", function()
   it("that is unknown is answered with the nearest name and the known ones", function()
     local ok, problem = pcall(machine.open, "H10")
     assert.is_false(ok)
-    assert.is_truthy(tostring(problem):find("no machine 'H10', did you mean 'H100'?; known: A100, "
-      .. "B200, H100, H200", 1, true), tostring(problem))
+    assert.is_truthy(tostring(problem):find("there is no machine 'H10', did you mean 'H100'?; "
+      .. "expected one of A100, B200, H100, H200", 1, true), tostring(problem))
     assert.is_false(pcall(machine.open, dir.path .. "/none.lua"))
   end)
 end)

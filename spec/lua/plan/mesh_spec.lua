@@ -45,7 +45,8 @@ describe("a mesh", function()
     fails(usage, "%-%-gpus 8xH100 and %-%-machine H200 both name a machine; try: %-%-gpus 8xH100, "
       .. "or %-%-gpus 8 %-%-machine H200", mesh.parse, "8xH100", "H200")
     fails(usage, "did you mean 'H100'?", mesh.parse, "8xH10")
-    fails(usage, "no machine file './none.lua'; try: one of A100", mesh.parse, "8x./none.lua")
+    fails(usage, "there is no machine file './none.lua'; try: one of A100", mesh.parse,
+      "8x./none.lua")
     local four = mesh.parse("4xH100")
     fails(usage, "plugin_config.sp_size=3: 4 ranks cannot be divided into groups of 3 that share "
       .. "their tokens; try: sp_size = 2 or 4", function()
@@ -101,7 +102,7 @@ describe("a mesh", function()
     local eight = mesh.parse("8xH100")
     local got, notes = eight:of(demo())
     assert.equal(1, got.zero)
-    assert.matches("says nothing of sharding: it runs with ZeRO 1", notes[1])
+    assert.matches("does not set plugin_config.zero_stage: ZeRO 1 is assumed", notes[1])
     got, notes = eight:of(demo "plugin=zero1")
     assert.same({ 1, 0 }, { got.zero, #notes })
     got = eight:of(demo("plugin=zero2", "plugin_config.zero_stage=3"))

@@ -51,7 +51,7 @@ describe("the page of a plan", function()
       assert.is_truthy(html:find("<td>" .. plan.bucket_name(b) .. "</td>", 1, true))
     end
     for _, want in ipairs { "<b>computing</b>", "<b>exchange between nodes</b>", 'title="backward ',
-        "<td>activations and workspace</td>", "<li>H100: workspace" } do
+        "<td>activations and workspace</td>", "<li>H100: the planned workspace" } do
       assert.is_truthy(html:find(want, 1, true), want)
     end
   end)
@@ -109,7 +109,7 @@ describe("the page of a plan", function()
       setmetatable({ stage = "c" }, { __index = p })
     local whole = page.html { one, two }
     assert.is_nil(unbalanced(whole))
-    assert.matches("<td>total of those known</td><td></td><td></td><td></td><td>3</td>", whole)
+    assert.matches("<td>total of known steps</td><td></td><td></td><td></td><td>3</td>", whole)
     assert.matches("<section><h1>Stage a&lt;b</h1>.*3 steps %(x%): 2.0 h, 64 GPU hours, cost 7 at "
       .. "2.99 for a GPU's hour", whole)
     assert.equal(2, select(2, whole:gsub("<polygon", "")))

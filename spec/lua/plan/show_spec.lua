@@ -51,10 +51,10 @@ describe("moonreel plan", function()
     for _, want in ipairs { "on 2 x 8 H100: ZeRO 1, [%d,]+ parameters, of them [%d,]+ train, in bf",
         "memory of one rank at its peak, in bucket 32px", "activations and workspace +[%d.]+ MB",
         "libraries and communication +4.0 GB +██", "decoded batches +[%d.]+ kB  host",
-        "of 85.5 GB %(%d+ %%%), and .* of the host for each rank", "kept +spatial_blocks",
+        "of 85.5 GB %(%d+ %%%), and .* of host memory for each rank", "kept +spatial_blocks",
         "\nbucket +batch +memory +forward +backward +communication +slowest rank "
         .. "+update +step +decode cores +of peak\n",
-        "\n32px 6x32x32 +8 +%d", "note: H100: workspace is that of plain" } do
+        "\n32px 6x32x32 +8 +%d", "note: H100: the planned workspace is that of plain" } do
       assert.matches(want, text)
     end
   end)
@@ -71,7 +71,8 @@ describe("moonreel plan", function()
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "tail=carry",
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
     assert.equal(0, exit)
-    assert.matches(": 248 of 300 samples in 31 batches; 2 more wait for the next; left out", text)
+    assert.matches(": 248 of 300 samples in 31 batches; 2 more are carried to the next; left out",
+      text)
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "tail=carry", "epochs=1",
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
     assert.equal(0, exit)
@@ -100,7 +101,8 @@ describe("moonreel plan", function()
         { "balance", "solve", "tiny/demo", "--solve=mesh", "--balance", "--gpus=2" },
         { "trace", "fit", "tiny/demo", "--fit=all", "--trace", "/tmp/none.json" },
         { "json", "why", "tiny/demo", "--why", "--json", "--gpus=2" } } do
-      fails("MR_E_USAGE", ("plan: %%-%%-%s does not go with %%-%%-%s, which takes %%-%%-"):format(
+      fails("MR_E_USAGE", (
+        "plan: %%-%%-%s cannot be combined with %%-%%-%s, which allows %%-%%-"):format(
         case[1], case[2]), command.run, table.move(case, 3, #case, 1, {}))
     end
     fails("MR_E_USAGE", "%-%-data '/tmp/no such': no index '/tmp/no such.mrx'", command.run,
@@ -111,7 +113,7 @@ describe("moonreel plan", function()
     local exit, text = demo("--gpus", "H100",
       "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 64}}}")
     assert.equal(5, exit)
-    assert.matches("bucket 4k 6x%d+x%d+ of 64 needs %S+ GB, H100 has 85.5 GB: %S+ GB too many "
+    assert.matches("bucket 4k 6x%d+x%d+ of 64 needs %S+ GB, but H100 has 85.5 GB: %S+ GB too many "
       .. "%(activations and workspace %S+ GB, .-%)\n  fits with any of: .*a batch of %d+", text)
   end)
 
@@ -122,13 +124,13 @@ describe("moonreel plan", function()
     assert.equal(5, exit)
     local needs = 0
     for one in text:gmatch("bucket 32px %dx32x32 of %d+ keeps %S+ [kM]B of inputs of blocks in "
-        .. "host memory, grad_ckpt_buffer_size is 1000; try: grad_ckpt_buffer_size = (%d+)") do
+        .. "host memory, but grad_ckpt_buffer_size is 1000; try: grad_ckpt_buffer_size = (%d+)") do
       needs = math.max(needs, math.tointeger(one))
     end
     assert.not_matches("too many", text)
     exit, text = demo("--gpus", "H100", "grad_checkpoint=true", "grad_ckpt_buffer_size=" .. needs)
     assert.equal(0, exit)
-    assert.matches("activations moved to the host, inputs on their way +%S+ [kM]B +host", text)
+    assert.matches("activations moved to the host, inputs being copied +%S+ [kM]B +host", text)
   end)
 
   it("refuses what it cannot read", function()
@@ -177,10 +179,10 @@ describe("the buckets of ranks that --why advises", function()
       text = why(80e9, "plugin_config.reduce_bucket_size_in_m=" .. size)
       size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(") or size
     end
-    assert.matches("no other size that has room is notably quicker", text)
+    assert.matches("no other size that fits is notably faster", text)
     -- those of gradients that are there for a while have to fit
     text = why(p.largest.total, "plugin_config.reduce_bucket_size_in_m=1")
-    assert.matches("no other size that has room is notably quicker", text)
+    assert.matches("no other size that fits is notably faster", text)
   end)
 end)
 
@@ -216,7 +218,7 @@ describe("stages", function()
     assert.matches("tutorial on 24 x 8 H100, stage by stage:", text)
     assert.matches("\nstage3 +1 +[%d.]+ GB  144p 51x%d+x%d+ +14,778 ", text)
     assert.matches("\nstage7 +1 +[%d.]+ GB  144p 51x%d+x%d+ +- ", text)
-    assert.matches("\ntotal of those known .* 32,387 ", text)
+    assert.matches("\ntotal of known steps .* 32,387 ", text)
     assert.matches("stage stage7: its number of steps needs an index", text)
     exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100", "--stage", "stage4",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
@@ -225,7 +227,7 @@ describe("stages", function()
     exit, text = run("opensora-1.2/lambda/stage1", "--gpus", "24x8xH100",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
-    assert.matches("\nthe number of steps needs an index; try: %-%-data", text)
+    assert.matches("\nthe number of steps is known only with an index; try: %-%-data", text)
   end)
 end)
 
@@ -311,8 +313,8 @@ describe("a run", function()
     assert.equal(0, exit)
     -- planned again with the rates of the run: what was measured is what is planned
     assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%+50 %% +15 ms +%- +%- +%d+ MB\n", text)
-    assert.matches("the plan above goes by what the steps of this run took", text)
-    assert.matches("200.0 MB resident at most; the plan above says", text)
+    assert.matches("the plan above uses the measured times of this run's steps", text)
+    assert.matches("200.0 MB resident at most; the plan above has", text)
     assert.matches("the whole run: 9 steps", text)
     exit, text = run(dir.path, "--json")
     assert.equal(0, exit)

@@ -347,7 +347,7 @@ describe("several buckets that are too large", function()
     end
     last = remedies("grad_checkpoint=true", "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, "
       .. "99}, [2] = {1.0, 50}, [3] = {1.0, 40}, [4] = {1.0, 30}}}")
-    assert.equal("smaller batches in all of these (--fit all)", last.text)
+    assert.equal("smaller batches in all of these buckets (--fit all)", last.text)
   end)
 end)
 
@@ -405,8 +405,9 @@ describe("moonreel plan", function()
     local exit, text = demo("--gpus", "H100", "--fit", "4.1GB", two)
     assert.equal(5, exit)
     assert.matches("\n256 51x128x512 +1 +0 +none +4.2 GB\n", text)
-    local memory = text:match("\nno room for one sample in 1 of 2 buckets, which the table leaves "
-      .. "out: 256 51x128x512 %(4.2 GB%)\n  one sample of each fits with any of: %-%-fit (%d+MB)\n")
+    local memory = text:match("\nnot even one sample fits in 1 of 2 buckets, which the table "
+      .. "leaves out: 256 51x128x512 %(4.2 GB%)\n  one sample of each fits with any of: %-%-fit "
+      .. "(%d+MB)\n")
     assert.is_string(memory, text)
     exit, text = demo("--gpus", "H100", "--fit", memory, two)
     assert.equal(0, exit)

@@ -89,7 +89,7 @@ describe("moonreel plan", function()
     assert.matches("\nbackward +compute +1 +%d+ us +%d+ %%", text)
     assert.matches("\nlinear +%d+ +%d+ us +", text)
     assert.matches("the slowest of 32 ranks adds", text)
-    assert.matches("decides most; try: ", text)
+    assert.matches("takes longest; try: ", text)
     local names = {}
     for _, event in ipairs(json.decode(base.read_file(path)).traceEvents) do
       names[event.name] = (names[event.name] or 0) + 1
