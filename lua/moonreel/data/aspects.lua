@@ -1,11 +1,11 @@
---- Sizes of Open-Sora 2.0: a name such as 256px, 360p, 512px_ar1:1 or 1024px_max becomes a table of
--- sizes by aspect, computed on a grid. Ref: opensora-2.0.md 10.1.
+--- Sizes of Open-Sora 2.0: turns a name such as 256px, 360p, 512px_ar1:1 or 1024px_max into a table
+-- of sizes by aspect, computed on a grid. Ref: opensora-2.0.md 10.1.
 -- @module moonreel.data.aspects
 local base = require "moonreel.core.base"
 
 local aspects = {}
 
--- width to height, in the order in which ties are decided
+-- width to height, in the order that decides ties
 local ratios = { "2.39:1", "2:1", "16:9", "1.85:1", "9:16", "5:8", "3:2", "4:3", "1:1" }
 
 local function parts(name)
@@ -15,7 +15,7 @@ end
 
 local function swapped(name) return (name:gsub("^(.*):(.*)$", "%2:%1")) end
 
--- of sizes a grid step away the one that is strictly closer to `pixels` pixels
+-- of sizes one grid step away, the one that is strictly closer to `pixels` pixels
 local function nearest_size(h, w, pixels, grid)
   local best = { h, w }
   for _, c in ipairs { { h - grid, w }, { h + grid, w }, { h, w - grid }, { h, w + grid } } do
@@ -26,7 +26,7 @@ local function nearest_size(h, w, pixels, grid)
   return best[1], best[2]
 end
 
--- rows in the order of their first entry
+-- sets a row; rows keep the order of their first entry
 local function set(list, name, h, w)
   for _, row in ipairs(list) do
     if row.name == name then
@@ -48,8 +48,8 @@ end
 
 --- Sizes of about `pixels` pixels.
 ---@param pixels integer
----@param grid integer      sides are multiples of it: 16, 32 with the high compression
----@param training boolean  sizes are brought closer to the pixels, and none stands twice
+---@sides are multiples of it: 16, or 32 with high compression
+---@moves sizes closer to the number of pixels, and lists each only once
 ---@return table[] rows  {name ("16:9", width to height), height, width}
 function aspects.sizes(pixels, grid, training)
   local list, turned = {}, {}
@@ -72,10 +72,10 @@ function aspects.sizes(pixels, grid, training)
   return list
 end
 
---- A resolution by its name, or nil for what is no such name and for what is smaller than the grid.
+--- A resolution by its name; nil for other names, and for sizes smaller than the grid.
 ---@param name string
 ---@param grid? integer  16
----@return table|nil  {name, pixels, aspects = rows of aspects.sizes for training}
+---@return table|nil  {name, pixels, aspects = rows from aspects.sizes for training}
 function aspects.resolution(name, grid)
   local n, unit, setting = name:match("^(%d+)(px?)(.*)$")
   n = math.tointeger(n)
@@ -111,8 +111,8 @@ function aspects.resolution(name, grid)
   return { name = name, pixels = pixels, aspects = kept }
 end
 
---- The row whose name is nearest to a sample's height over width; the first of equally near ones.
----@param rows table[]  of aspects.sizes
+--- The row whose aspect is nearest to a sample's height over width; the first one in a tie.
+---@param rows table[]  from aspects.sizes
 ---@param height integer
 ---@param width integer
 ---@return table row

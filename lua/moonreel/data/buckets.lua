@@ -1,4 +1,4 @@
---- Bucket tables of a recipe, brought into the order and form the core takes.
+--- Turns the bucket tables of a recipe into the order and form of the core.
 -- @module moonreel.data.buckets
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.loader"
@@ -10,7 +10,7 @@ local function recipe_error(text, ...)
   base.raise("MR_E_RECIPE", text:format(...))
 end
 
---- Frame-count names of Open-Sora 1.2; anything else is a number.
+--- Names for numbers of frames in Open-Sora 1.2; other keys are numbers.
 local frame_names = { ["1x"] = 51, ["2x"] = 102, ["4x"] = 204, ["8x"] = 408, ["16x"] = 816,
   ["2s"] = 51, ["4s"] = 102, ["8s"] = 204, ["16s"] = 408, ["32s"] = 816 }
 
@@ -23,11 +23,12 @@ local function sorted_keys(t, less)
   return keys
 end
 
--- Aspects come as a list {ratio, height, width} or as ratio = {height, width}.
+-- Aspects are a list {ratio, height, width}, or ratio = {height, width}.
 local function aspect_list(name, aspects)
   local list = {}
   if type(aspects) ~= "table" then
-    recipe_error("resolutions.%s: no aspects; expected { [\"1.00\"] = { height, width } }", name)
+    recipe_error("resolutions.%s: there are no aspects; expected { [\"1.00\"] = { height, width "
+      .. "} }", name)
   end
   if aspects[1] then
     for i, a in ipairs(aspects) do
@@ -42,14 +43,15 @@ local function aspect_list(name, aspects)
   end
   for _, a in ipairs(list) do
     if not (a[1] and math.tointeger(a[2]) and math.tointeger(a[3])) then
-      recipe_error("resolutions.%s: an aspect is not ratio = { height, width } in whole pixels",
+      recipe_error("resolutions.%s: expected each aspect as ratio = { height, width } in whole "
+        .. "pixels",
         name)
     end
   end
   return list
 end
 
--- a resolution of Open-Sora 2.0 by its name, as a recipe would write it; nil: it is not
+-- a resolution of Open-Sora 2.0 by its name, in the form of a recipe; nil if it is not one
 local function computed(name, grid)
   local found = require("moonreel.data.aspects").resolution(name, grid)
   if not found then
@@ -63,7 +65,7 @@ local function computed(name, grid)
   return { place = 1000, pixels = found.pixels, aspects = rows }
 end
 
--- settings bring the sizes of 1.2 for every name of theirs: these are no recipe's own
+-- settings contain the sizes of 1.2 for all of its names: these do not count as the recipe's own
 local function same_sizes(name, a, b)
   local x, y = aspect_list(name, a.aspects), aspect_list(name, b.aspects)
   local same = a.pixels == b.pixels and #x == #y
@@ -113,7 +115,7 @@ local function length_row(name, frames, entry)
   return { count, keep + 0.0, try + 0.0, math.tointeger(batch or 0), pair = pair }
 end
 
--- what a micro-batch of a length costs, by a recipe's table; nil: its pixels
+-- the cost of a micro-batch of a length, by a recipe's table; nil: its pixels
 local function cost_of(costs, name, frames)
   local cost = costs and costs[name] and costs[name][frames]
   if cost and not (cost > 0 and cost < math.huge) then
@@ -122,14 +124,14 @@ local function cost_of(costs, name, frames)
   return cost
 end
 
---- The core's form: a list of {name, pixels, aspects = {{ratio, height, width}}, lengths =
--- {{frames, keep, try, batch, cost}}}, resolutions from high to low.
+--- The table in the form of the core: a list of {name, pixels, aspects = {{ratio, height, width}},
+-- lengths = {{frames, keep, try, batch, cost}}}, resolutions from high to low.
 ---@param bucket_config table  resolution name -> frames -> {probability | {keep, try}, batch size}
----@param resolutions? table   further names: name -> {pixels, aspects}; those of Open-Sora 1.2 are
----   known, and those of 2.0 (256px, 512px_ar1:1, 1024px_max)
----@param costs? table   resolution name -> frames -> what a micro-batch costs, in any unit
+---@param resolutions? table   more names: name -> {pixels, aspects}; those of Open-Sora 1.2 and of
+---   2.0 (256px, 512px_ar1:1, 1024px_max) are known
+---@param costs? table   resolution name -> frames -> cost of a micro-batch, in any unit
 ---@param whose? string   "opensora-2.0": 144p to 1080p have its sizes, too
----@param grid? integer   sides that are computed are multiples of it; nil: 16
+---@param grid? integer   computed sides are multiples of it; nil: 16
 ---@return table[]
 function buckets.resolve(bucket_config, resolutions, costs, whose, grid)
   if type(bucket_config) ~= "table" then
@@ -141,12 +143,13 @@ function buckets.resolve(bucket_config, resolutions, costs, whose, grid)
   end)) do
     local r, lengths = known[name] or computed(tostring(name), grid), {}
     if not r then
-      recipe_error("bucket_config: no resolution '%s'%s; known: %s", tostring(name),
+      recipe_error("bucket_config: there is no resolution '%s'%s; expected one of %s", tostring(
+        name),
         grid and (" in multiples of ae_spatial_compression = %d"):format(grid) or "",
         table.concat(sorted_keys(known), ", "))
     end
     if type(r.pixels) ~= "number" then
-      recipe_error("resolutions.%s: pixels is no number", name)
+      recipe_error("resolutions.%s: pixels is not a number", name)
     end
     for _, frames in ipairs(sorted_keys(bucket_config[name], function(a, b)
       return tostring(a) < tostring(b)
@@ -172,21 +175,22 @@ end
 
 local read_options = options.declare("buckets.rule", {
   { "bucket_config", "table", "resolution -> frames -> {probability, batch size}; required" },
-  { "resolutions", "table", "further names: name -> {pixels, aspects}" },
+  { "resolutions", "table", "more names: name -> {pixels, aspects}" },
   { "frame_interval", "integer", "frames from one used to the next", default = 1 },
   { "compat", "boolean", "lengths and frames as in Open-Sora 1.2", default = false },
   { "draw_epochs", "integer", "epochs after which draws of samples repeat; 0: never",
     default = 0 },
-  { "bucket_costs", "table", "resolution -> frames -> what a micro-batch costs" },
-  { "reference", "text", "buckets and order are those of \"opensora-1.2\" or \"opensora-2.0\"" },
-  { "sizes", "text", "whose sizes 144p to 1080p have: \"opensora-1.2\" or \"opensora-2.0\"; "
+  { "bucket_costs", "table", "resolution -> frames -> cost of a micro-batch" },
+  { "reference", "text", "use the buckets and order of \"opensora-1.2\" or \"opensora-2.0\"" },
+  { "sizes", "text", "sizes of 144p to 1080p: those of \"opensora-1.2\" or \"opensora-2.0\"; "
     .. "absent: as reference" },
-  { "grid", "integer", "sides of 2.0 are multiples of it; 16 where absent" },
-  { "fps_max", "number", "of 2.0: faster clips are thinned to this many frames a second; 0: none",
+  { "grid", "integer", "sides of 2.0 are multiples of it; absent: 16" },
+  { "fps_max", "number", "of 2.0: frames of faster clips are skipped, to at most this rate; 0: "
+    .. "no limit",
     default = 0 },
 })
 
---- The core's form of a table, as options of buckets.rule and data.loader say it.
+--- The table in the form of the core, for options of buckets.rule and data.loader.
 ---@param o table
 ---@return table[]
 function buckets.table(o)
@@ -194,8 +198,8 @@ function buckets.table(o)
     o.grid)
 end
 
---- A recipe's tables as a rule that can be asked: rule:assign{frames, height, width, key, seed,
--- epoch}, rule:ask of the same, rule:crop(frames, have, start).
+--- Makes a rule of a recipe's tables: rule:assign{frames, height, width, key, seed, epoch},
+-- rule:ask with the same, rule:crop(frames, have, start).
 ---@param given table  options of buckets.rule, declared above
 ---@return mr.BucketRule
 function buckets.rule(given)
@@ -205,7 +209,7 @@ function buckets.rule(given)
     reference = o.reference, fps_max = o.fps_max }
 end
 
---- Whose order settings follow: "opensora-1.2", "opensora-2.0"; nil: our own.
+--- The reference whose order the settings use: "opensora-1.2", "opensora-2.0"; nil: our own order.
 ---@param settings table  baked
 ---@return string|nil
 function buckets.reference(settings)
@@ -216,7 +220,7 @@ function buckets.reference(settings)
   return settings.order ~= "own" and settings.compat or nil
 end
 
---- What settings say of buckets, as options of buckets.rule and data.loader.
+--- Options of buckets.rule and data.loader from settings.
 ---@param settings table  baked
 ---@return table
 function buckets.of(settings)

@@ -1,6 +1,6 @@
---- Makes new indexes of old ones: filter, join, merge, split and similar commands all write in this
--- way. Rows keep their keys and their order. The new index is sealed, has its own fingerprints and
--- records its sources.
+--- Makes new indexes from old ones. Filter, join, merge, split and similar commands all write in
+-- this way. Rows keep their keys and their order. The new index is sealed, has its own fingerprints
+-- and records its sources.
 -- @module moonreel.data.derive
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"
@@ -11,25 +11,26 @@ local options = require "moonreel.text.options"
 local derive = {}
 
 local TICK = 1000
--- parts take blocks of this many rows in turn, as those of an ingest do
+-- parts take blocks of this many rows in turn, like the parts of an ingest
 local PART_ROWS = 64
 
 local read_options = options.declare("data.derive", {
   { "output", "text", "NAME.mrx, replaced only when the new one is sealed; required" },
-  { "from", "table", "indexes, whose rows come one after the other; required" },
-  { "made", "text", "a word for what is done: \"filter\"; required" },
-  { "by", "text", "and how, for people" },
+  { "from", "table", "indexes, whose rows follow one another; required" },
+  { "made", "text", "a word for the operation: \"filter\"; required" },
+  { "by", "text", "details of the operation, as text" },
   { "columns", "table", "names of columns that changes add" },
-  { "kinds", "table", "what those hold, by name: \"whole\" or \"real\" (default)" },
-  { "look", "table", "at the files first, as examine.sweep takes it; choose gets what was seen" },
+  { "kinds", "table", "types of those, by name: \"whole\" or \"real\" (default)" },
+  { "look", "table",
+    "examine the files first, as options of examine.sweep; choose gets the result" },
   { "choose", "function", "(row, index, i, seen) -> keep? or changes {captions, columns, keys}, or "
-    .. "{parts = {{first, frames}, ...}}, a row each; why not; none: every row" },
-  { "part", "integer", "rows of this part alone, from 1" },
-  { "parts", "integer", "how many parts there are" },
-  { "tick", "function", "(done, total), now and then" },
+    .. "{parts = {{first, frames}, ...}}, a row each; why not; absent: keep every row" },
+  { "part", "integer", "only rows of this part, from 1" },
+  { "parts", "integer", "number of parts" },
+  { "tick", "function", "(done, total), called from time to time" },
 })
 
--- what an index was made from, as its own sources tell it
+-- the origin of an index, as its own sources describe it
 local function story(index)
   local meta = index.meta
   return { path = meta.path, rows = meta.rows, fp_order = meta.fp_order, fp_set = meta.fp_set,
@@ -48,7 +49,7 @@ local function begin(builder, o)
   end
 end
 
--- Write what became of row i; answers how many rows that is.
+-- Writes the result for row i; returns the number of rows written.
 local function put(builder, index, i, keep)
   if type(keep) ~= "table" or not keep.parts then
     builder:copy(index.core, i, keep ~= true and keep or nil)
@@ -68,14 +69,14 @@ local function total_rows(indexes)
   return total
 end
 
--- is row i, from 1, of another part?
+-- does row i, from 1, belong to another part?
 local function is_elsewhere(i, part, parts)
   return parts ~= nil and (i - 1) // PART_ROWS % parts ~= part - 1
 end
 
 --- The rows of one part, or all.
 ---@param index moonreel.Index
----@param part integer|nil   from 1
+---@param parts integer|nil  nil: all rows are one part
 ---@param parts integer|nil  nil: there is one
 ---@return integer[]
 function derive.rows(index, part, parts)
@@ -88,13 +89,13 @@ function derive.rows(index, part, parts)
   return rows
 end
 
--- a function that gives what is seen of the next row
+-- a function that returns the examination of the next row
 local function looker(o, index)
   return o.look and examine.sweep(index, derive.rows(index, o.part, o.parts), o.look, o.tick)
     or function() end
 end
 
---- Refuse what is not all parts of one whole, each once.
+--- Refuses indexes that are not all parts of one whole, each once.
 ---@param indexes moonreel.Index[]
 function derive.check_parts(indexes)
   local has, first = {}, nil
@@ -106,15 +107,16 @@ function derive.check_parts(indexes)
     if not made.parts then
       refuse("was not made with --part, so it is a whole index; try: merge without --parts")
     end
-    -- what the parts have in common: an input, or an index and what was done to it
+    -- the values that parts have in common: an input, or an index and the operation
     local from = made.from and made.from[1].fp_order
     local whole = table.concat({ made.made or "ingest", tostring(made.by or made.source),
       from or made.path, made.root or "", tostring(made.all_rows or ""), made.parts }, "\n")
     first = first or { whole = whole, path = index.meta.path, parts = made.parts }
     if whole ~= first.whole then
-      refuse("was made from other input than %s, so both are not parts of one index", first.path)
+      refuse("was made from another input than %s, so the two are not parts of one index",
+        first.path)
     elseif has[made.part] then
-      refuse("is part %d, and so is %s", made.part, has[made.part])
+      refuse("is part %d, but so is %s", made.part, has[made.part])
     end
     has[made.part] = index.meta.path
   end
@@ -123,15 +125,15 @@ function derive.check_parts(indexes)
     missing[#missing + 1] = not has[i] and tostring(i) or nil
   end
   if #missing > 0 then
-    base.raise("MR_E_DATA", ("of %d parts are missing: %s"):format(first.parts,
+    base.raise("MR_E_DATA", ("of %d parts these are missing: %s"):format(first.parts,
       table.concat(missing, ", ")))
   end
 end
 
---- Write a new index.
+--- Writes a new index.
 ---@param given table  declared above; help(data.derive) lists it
 ---@return table report  {index, rows_in, rows_out, left_out = {why = rows}, fp_order, fp_set}.
----   Raises MR_E_DATA when no row is left, or two rows are one sample; then nothing is written
+---   Raises MR_E_DATA if no row remains, or two rows are the same sample; then no index is written
 function derive.run(given)
   local o = read_options(given)
   local builder <close> = core.builder(o.output)
@@ -161,7 +163,7 @@ function derive.run(given)
     end
   end
   if report.rows_out == 0 then
-    base.raise("MR_E_DATA", ("%s: none of %d rows is left; nothing was written"):format(o.output,
+    base.raise("MR_E_DATA", ("%s: no row remains of %d; nothing was written"):format(o.output,
       report.rows_in))
   end
   builder:meta("sources", json.encode(json.array { { made = o.made, by = o.by,

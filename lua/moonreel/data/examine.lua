@@ -5,17 +5,17 @@ local core = require "moonreel.core.index"
 
 local examine = {}
 
--- how long one wait may take before a tick comes
+-- longest wait between two ticks
 local WAIT_S = 0.1
 
---- Look at the files of rows.
+--- Examines the files of rows.
 ---@param index moonreel.Index
 ---@param rows integer[]  numbers from 1
 ---@param given? table    look: "packets" (default), "frames", "changes"; threads; deadline_s
----@param tick? fun(done: integer, total: integer)  some times a second
----@return fun(): table|nil seen  what came of the next row, in order: {row, class (of what is
----   wrong, as in quarantine.jsonl, or "gone", or "keys" where some key frames of the index are
----   none; nil: good), why, changes, keys (of "keys": those that are some)}
+---@param tick? fun(done: integer, total: integer)  called several times a second
+---@return fun(): table|nil seen  the result for the next row, in order: {row, class (of the fault,
+---   as in quarantine.jsonl, or "gone", or "keys" if the index lists wrong key frames; nil: good),
+---   why, changes, keys (for "keys": the right ones)}
 function examine.sweep(index, rows, given, tick)
   local o, done = given or {}, 0
   local sweep = core.sweep(index.core, rows, { look = o.look, threads = o.threads,

@@ -10,14 +10,14 @@ local whole = require "moonreel.data.whole"
 
 local export = {}
 
--- what ingest reads back, and what the references' tables have
+-- fields that ingest reads back and the references' tables have
 local usual = { "path", "text", "num_frames", "height", "width", "aspect_ratio", "resolution",
   "fps" }
 
--- and of an index whose rows are parts of files
+-- additional fields of an index whose rows are parts of files
 local ranges = { "start_s", "end_s" }
 
--- paths are relative where one root explains them all
+-- paths are relative if all files are in one root
 local function path_reader(index)
   if #index.meta.roots == 1 then
     return function(r) return r.path end
@@ -27,7 +27,7 @@ end
 
 local TICK = 1000
 
--- is any row a part of its file, and the most captions that one has?
+-- is any row a part of its file, and what is the largest number of captions of a row?
 local function survey(index, tick)
   local parts, captions = false, 1
   for i = 1, #index do
@@ -40,7 +40,7 @@ local function survey(index, tick)
   return parts, captions
 end
 
--- names and readers of fields, those that are usual where none are named, and of how many captions
+-- names and readers of fields (the usual ones by default), and the number of captions
 local function readers_of(index, names, tick)
   local columns, readers, captions = index.meta.columns, {}, 1
   if not names then
@@ -68,7 +68,7 @@ local function csv_field(value)
   return text:find('[",\r\n]') and '"' .. text:gsub('"', '""') .. '"' or text
 end
 
---- Write all rows as CSV with a header; further captions are columns text_2, text_3, ...
+--- Writes all rows as CSV with a header; more captions are columns text_2, text_3, ...
 ---@param index moonreel.Index
 ---@param path string
 ---@param given? table  fields: names instead of the usual ones; tick
@@ -109,10 +109,10 @@ local function object(r, names, readers)
   return out
 end
 
---- Write all rows as JSON lines.
+--- Writes all rows as JSON lines.
 ---@param index moonreel.Index
 ---@param path string
----@param given? table  as of csv
+---@as in csv
 function export.jsonl(index, path, given)
   given = given or {}
   local names, readers = readers_of(index, given.fields, given.tick)
@@ -120,7 +120,7 @@ function export.jsonl(index, path, given)
   for i = 1, #index do
     local r = index:row(i)
     if not utf8.len(r.file) then
-      base.raise("MR_E_DATA", ("%s: row %d: the path '%s' is not UTF-8, which JSON cannot hold; "
+      base.raise("MR_E_DATA", ("%s: row %d: the path '%s' is not UTF-8, which JSON does not allow; "
         .. "try: data export csv"):format(index.meta.path, i, r.file))
     end
     out.write(json.encode(object(r, names, readers)), "\n")
@@ -131,10 +131,11 @@ function export.jsonl(index, path, given)
   out.finish()
 end
 
---- Copy all clips into tar files of a folder, each with its facts next to it: KEY.mp4, KEY.json.
+--- Copies all clips into tar files of a folder, each with its metadata next to it: KEY.mp4,
+-- KEY.json.
 ---@param index moonreel.Index
 ---@param folder string    000000.tar, 000001.tar, ...
----@param given? table     shard_bytes: a shard is closed once it holds as much (1 GB); tick
+---@shard_bytes: a shard is closed when it is at least this large (1 GB); tick
 ---@return integer shards
 function export.shards(index, folder, given)
   local names, readers = readers_of(index, nil, given and given.tick)

@@ -1,6 +1,6 @@
---- Evaluates a Lua expression over the fields of a row: `fps >= 23 and #text > 0`.
--- An expression can use the fields of moonreel.data.row, the columns of the index and a few
--- functions, nothing else; the time for each row is limited.
+--- Evaluates a Lua expression over the fields of a row: `fps >= 23 and #text > 0`. An expression
+-- can use the fields of moonreel.data.row, the columns of the index and a few functions, and
+-- nothing else. The time for each row is limited.
 -- @module moonreel.data.expression
 local base = require "moonreel.core.base"
 local pattern = require "moonreel.text.pattern"
@@ -8,18 +8,18 @@ local row_fields = require "moonreel.data.row"
 
 local expression = {}
 
--- Instructions for one row: what takes more does not end.
+-- Limit of instructions for one row: an expression that needs more is taken not to end.
 expression.budget = 10 * 1000 * 1000
--- and the longest text that it may make at once
+-- the longest text that it may make at once
 local MOST_TEXT_BYTES = 1 << 20
 
--- a library as expressions see it: to be called, not changed
+-- a library for expressions: they can call it, but not change it
 local function view(library)
   return setmetatable({}, { __index = library, __metatable = false,
     __newindex = function(_, name) error(("'%s' cannot be set"):format(name), 0) end })
 end
 
--- Those of texts; none takes long, or much memory.
+-- Functions of texts; none takes much time or memory.
 local text_functions = { byte = string.byte, char = string.char, format = string.format,
   len = string.len, lower = string.lower, reverse = string.reverse, sub = string.sub,
   upper = string.upper, find = pattern.find, match = pattern.match, gmatch = pattern.gmatch,
@@ -47,7 +47,8 @@ function expression.functions()
   return table.concat(names, ", ")
 end
 
--- how other languages say it, and Lua; looked for where the compiler refused
+-- phrases of other languages and their form in Lua; searched if the compiler has refused the
+-- expression
 local habits = {
   { " is not null ", "FIELD ~= nil" }, { " is null ", "FIELD == nil" },
   { " like ", "text:find('words')" }, { " between ", "2 <= FIELD and FIELD <= 3" },
@@ -56,9 +57,9 @@ local habits = {
   { "=", "==" },
 }
 
--- The first habit in a text, as "; try: ...".
+-- The first such phrase in a text, as "; try: ...".
 local function advice(text)
-  -- quoted text and comparisons are not
+  -- quoted text and comparisons do not count
   local bare = " " .. text:gsub("'[^']*'", "''"):gsub('"[^"]*"', '""'):gsub("[=~<>]=", "  "):gsub(
     "%s+", " ") .. " "
   for _, habit in ipairs(habits) do
@@ -85,7 +86,7 @@ local function load_expression(text, env)
   return f
 end
 
--- f(), with its end, and with methods of texts that end
+-- calls f(), with a limit, and with the text methods that end
 local function run(f)
   local methods = debug.getmetatable("")
   local before = methods.__index
@@ -99,11 +100,11 @@ local function run(f)
   return ok, value
 end
 
---- Compile an expression for rows of an index.
+--- Compiles an expression for rows of an index.
 ---@param text string
----@param columns string[]  of the index
----@return fun(r: table): any, string|nil  its value; or nil and why it has none: a value that the
----   row lacks. Raises MR_E_USAGE: no expression, an unknown name, a failure
+---@param columns string[]  columns of the index
+---@return fun(r: table): any, string|nil  its value; or nil and the reason: a value that the row
+---   lacks. Raises MR_E_USAGE for an invalid expression, an unknown name, a failure
 function expression.compile(text, columns)
   local who = ("expression '%s'"):format(text)
   local current, missing, unknown
@@ -133,7 +134,7 @@ function expression.compile(text, columns)
     if ok then
       return value
     elseif unknown then
-      -- raises, without the place in the expression
+      -- raises an error without a position in the expression
       row_fields.reader(unknown, columns, who)
     elseif missing then
       return nil, "no value of " .. missing

@@ -9,16 +9,16 @@ local CAPTIONS <const> = "moonreel data ingest clips -o NAME.mrx; NAME.txt or NA
   .. "clip is its caption"
 local UNPACK <const> = "mkdir clips && %s -C clips && " .. CAPTIONS
 
--- by ending: what it is, what to try; %s: the file
+-- by extension: the kind of file, what to try; %s: the file
 local ENDINGS <const> = {
   { "tar", "a tar shard (WebDataset, img2dataset, video2dataset)", UNPACK:format "tar xf %s" },
   { "tar.gz", "a tar shard", UNPACK:format "tar xzf %s" },
   { "tgz", "a tar shard", UNPACK:format "tar xzf %s" },
   { "zip", "an archive", "unzip %s -d clips && moonreel data ingest clips -o NAME.mrx" },
-  { "gz", "compressed", "gunzip -k %s, and what comes of it" },
-  { "zst", "compressed", "zstd -d %s, and what comes of it" },
-  { "xz", "compressed", "xz -dk %s, and what comes of it" },
-  { "bz2", "compressed", "bunzip2 -k %s, and what comes of it" },
+  { "gz", "compressed", "gunzip -k %s, and the result" },
+  { "zst", "compressed", "zstd -d %s, and the result" },
+  { "xz", "compressed", "xz -dk %s, and the result" },
+  { "bz2", "compressed", "bunzip2 -k %s, and the result" },
   { "arrow", "an Arrow table (datasets of Hugging Face)", "python3 -c 'import datasets; "
     .. "datasets.Dataset.from_file(\"%s\").to_csv(\"list.csv\")', and list.csv" },
   { "feather", "an Arrow table", "python3 -c 'import pandas; pandas.read_feather(\"%s\")"
@@ -35,7 +35,7 @@ for _, name in ipairs { "h5", "hdf5", "npz", "npy", "pkl", "pickle", "pt", "mdb"
     .. "columns path and text" }
 end
 
--- by scheme of an address: the command that fetches it
+-- by scheme of an address: the command that downloads it
 local SCHEMES <const> = { s3 = "aws s3 sync %s clips", gs = "gsutil -m rsync -r %s clips",
   az = "azcopy copy %s clips --recursive", hf = "huggingface-cli download --repo-type dataset NAME "
     .. "--local-dir clips", http = "curl -LO %s", https = "curl -LO %s", ftp = "curl -LO %s" }
@@ -45,7 +45,7 @@ local function refuse(input, what, try)
     (try:gsub("%%s", (input:gsub("%%", "%%%%"))))))
 end
 
--- folders by what is in them: the ending, what that is, what to try
+-- folders by their contents: the extension, the kind, what to try
 local FOLDERS <const> = {
   { "arrow", "a dataset of Hugging Face", "python3 -c 'import datasets; "
     .. "datasets.load_from_disk(\"%s\").to_csv(\"list.csv\")', and list.csv" },
@@ -55,9 +55,9 @@ local FOLDERS <const> = {
     .. "moonreel data merge" },
 }
 
---- Refuse a folder in which there are no clips by what is there instead.
----@param input string  of data.ingest
----@param problem any   why it was refused
+--- Refuses a folder without clips, by what it contains instead.
+---@param input string  input of data.ingest
+---@param problem any   the reason for the refusal
 function foreign.explain(input, problem)
   if not tostring(problem):find("no samples in it", 1, true) then
     return
@@ -73,12 +73,12 @@ function foreign.explain(input, problem)
   end
 end
 
---- Refuse what other programs wrote and ingest does not read: MR_E_DATA.
----@param input string  of data.ingest
+--- Refuses input that other programs wrote and ingest does not read: MR_E_DATA.
+---@param input string  input of data.ingest
 function foreign.check(input)
   local scheme = input:match "^(%a[%w+.-]*)://"
   if scheme then
-    refuse(input, "an address, and clips are read from files of this computer",
+    refuse(input, "an address, but clips are read only from local files",
       (SCHEMES[scheme:lower()] or "fetch it") .. ", then moonreel data ingest clips -o NAME.mrx")
   end
   for _, row in ipairs(ENDINGS) do

@@ -1,5 +1,5 @@
---- Generators of random numbers that the references draw from: the Mersenne twister as torch and
--- Python seed it, PCG64 as numpy does. For reproducing their order; our own draws are functions of
+--- Random generators of the references: the Mersenne twister as torch and Python seed it, PCG64 as
+-- numpy does. They are for reproducing the references' order; our own draws are functions of
 -- integers (moonreel.core.base). Ref: Matsumoto & Nishimura 1998; O'Neill 2014; opensora-2.0.md 17.
 -- @module moonreel.data.generators
 local core = require "moonreel.core.generator"
@@ -10,15 +10,15 @@ local Twister = {}
 Twister.__index = Twister
 Twister.__name = "moonreel.Twister"
 
---- As torch's CPU generator after manual_seed.
+--- torch's CPU generator after manual_seed.
 ---@param seed integer
 ---@return moonreel.Twister
 function generators.torch(seed)
   return setmetatable({ core = core.torch(seed) }, Twister)
 end
 
---- As Python's random after seed.
----@param seed integer  its absolute value counts
+--- Python's random after seed.
+---@param seed integer  its absolute value is used
 ---@return moonreel.Twister
 function generators.python(seed)
   return setmetatable({ core = core.python(seed) }, Twister)
@@ -46,7 +46,7 @@ end
 
 --- Python's random.randint(low, high).
 ---@param low integer
----@param high integer  is drawn, too; fewer than 2^62 above low
+---@param high integer  included; fewer than 2^62 above low
 ---@return integer
 function Twister:randint(low, high)
   local n, bits = high - low + 1, 0
@@ -88,7 +88,7 @@ function Twister:uniform(n)
   return list
 end
 
--- values first .. first + 15 from as many uniform ones
+-- values first .. first + 15 from the same number of uniform ones
 local function transform(list, first)
   for j = first, first + 7 do
     local u1, u2 = single(1 - list[j]), list[j + 8]
@@ -110,7 +110,7 @@ local function pair(self)
   return radius * math.cos(angle), radius * math.sin(angle)
 end
 
---- torch.randn(n) of a fresh generator, f32; equal to within one unit in the last place.
+--- torch.randn(n) of a new generator, f32; equal to within one unit in the last place.
 ---@param n integer
 ---@return number[]
 function Twister:normal(n)
@@ -134,7 +134,7 @@ function Twister:normal(n)
   return list
 end
 
---- As numpy.random.default_rng(seed): random() gives the next number in [0, 1), of 53 bits.
+--- numpy.random.default_rng(seed): random() gives the next number in [0, 1), with 53 bits.
 ---@param seed integer  from 0
 ---@return mr.Pcg64
 function generators.numpy(seed) return core.numpy(seed) end

@@ -14,13 +14,14 @@ Batch.__name = "moonreel.Batch"
 ---@return integer bytes
 function Batch:pixels()
   if self.released then
-    base.raise("MR_E_USAGE", "batch: it was released")
+    base.raise("MR_E_USAGE", "the batch was released and its pixels are gone; try: use a batch "
+      .. "before loader:release")
   end
   return self.pointer, self.bytes
 end
 
---- The pixels as a tensor, u8 [size, frames, 3, height, width], over the same memory: not to be
--- used once the batch is released.
+--- The pixels as a tensor, u8 [size, frames, 3, height, width], over the same memory. It must not
+-- be used after the batch is released.
 ---@return mr.Tensor
 function Batch:tensor()
   local pointer, bytes = self:pixels()
@@ -33,32 +34,32 @@ Loader.__index = Loader
 Loader.__name = "moonreel.Loader"
 Loader.__close = function(self) self:close() end
 
---- The next batch, or nil after the last epoch. Fields: epoch, drawn (the epoch of which buckets,
--- starts and captions are), source (its number: epochs and rows are those of one), draw (its number
--- in the epoch), last (of the epoch), bucket,
--- resolution, frames, height, width, size (B, static), n (filled slots),
--- weights, ids, keys, starts, fps, native_fps, native_heights, native_widths, captions: lists of
--- `size`; wait_s. other: a batch of another rank, with ids and keys of its samples alone.
+--- The next batch, or nil after the last epoch. Fields: epoch, drawn (the epoch whose draws decide
+-- buckets, starts and captions), source (its number: epochs and rows belong to one source), draw
+-- (its number in the epoch), last (of the epoch), bucket, resolution, frames, height, width, size
+-- (B, static), n (filled slots), weights, ids, keys, starts, fps, native_fps, native_heights,
+-- native_widths, captions: lists of `size`; wait_s. other: a batch of another rank, with only ids
+-- and keys of its samples.
 ---@return table|nil batch
 function Loader:next()
   local batch = self.core:next()
   if not batch then
     return nil
   end
-  batch.loader = self.core  -- the memory lives at least as long as the batch is known
+  batch.loader = self.core  -- the memory lives at least as long as the batch
   for i = 1, self.says and batch.captions and batch.n or 0 do
     batch.captions[i] = batch.captions[i] .. self.says(batch.source, batch.ids[i])
   end
   return setmetatable(batch, Batch)
 end
 
---- What its captions tell of a sample in addition to their texts.
----@param source integer  as batches have it
----@param id integer      likewise
+--- The text to append to the captions of a sample.
+---@as in batches
+---@as in batches
 ---@return string
 function Loader:said(source, id) return self.says and self.says(source, id) or "" end
 
---- Give a batch's memory back; its pixels may no longer be read.
+--- Returns a batch's memory to the loader; its pixels must not be read any more.
 ---@param batch table
 function Loader:release(batch)
   if batch.released then
@@ -68,27 +69,26 @@ function Loader:release(batch)
   self.core:release(batch.handle)
 end
 
---- State after the batch given out last, as text; goes into a checkpoint.
+--- The state after the last batch, as text for a checkpoint.
 ---@return string
 function Loader:state()
   return self.core:state()
 end
 
---- The samples left out where that state stands, as text; goes into a checkpoint along with the
--- state.
+--- The samples that are excluded at that state, as text for a checkpoint.
 ---@return string
 function Loader:excluded()
   return self.core:excluded()
 end
 
---- Which samples failed here since the last call, as text for the ranks that share the order.
+--- The samples that failed here since the last call, as text for the ranks that share the order.
 ---@return string
 function Loader:failures()
   return self.core:failures()
 end
 
---- What failed on all other ranks. Ranks tell each other when an epoch is over, before the next
--- batch is asked for, and before a state is kept.
+--- Takes the failures of all other ranks. Ranks exchange them at the end of an epoch, before the
+-- next batch is requested, and before a state is saved.
 ---@param others string  their failures(), one after another
 function Loader:agree(others)
   self.core:agree(others)
@@ -101,10 +101,10 @@ function Loader:order(n)
   return self.core:order(n)
 end
 
---- What the epochs hold that the sources began in: samples, batches, dropped {rule = rows}, and
--- used buckets {resolution, frames, height, width, batch, samples, batches}; sources {name, rows,
--- epoch, samples, batches, delivered}; slabs, slab_bytes, threads; pool_s, the seconds that
--- touching the slabs took, and small_bytes, what of them is not in large pages
+--- The contents of the epochs in which the sources began: samples, batches, dropped {rule = rows},
+-- and used buckets {resolution, frames, height, width, batch, samples, batches}; sources {name,
+-- rows, epoch, samples, batches, delivered}; slabs, slab_bytes, threads; pool_s, the seconds for
+-- touching the slabs, and small_bytes, the part of them outside large pages
 ---@return table
 function Loader:plan()
   local facts = self.core:facts()
@@ -129,14 +129,14 @@ function Loader:stats()
     sources = facts.sources }
 end
 
---- Stop the threads and free the slabs; at any moment, also twice.
+--- Stops the threads and frees the slabs. It may be called at any time, also twice.
 function Loader:close()
   self.core:close()
 end
 
 local loader = {}
 
--- what the core takes of sources, or of the index that is the only one
+-- the sources in the form of the core; a single index becomes one source
 local function sources_of(o)
   if not o.sources then
     return { { index = o.index.core, seen = o.seen, epoch = o.epoch } }
@@ -149,7 +149,7 @@ local function sources_of(o)
   return list
 end
 
---- Start decode threads.
+--- Starts decode threads.
 ---@param o table  the options of data.loader, read
 ---@return moonreel.Loader
 function loader.new(o)
@@ -167,8 +167,8 @@ function loader.new(o)
     node = o.node, local_ranks = o.local_ranks }) }, Loader)
 end
 
---- Does a sample belong to a part of the samples? The parts hold each of them once.
----@param key integer   as batches have it
+--- Does a sample belong to this part? Each sample belongs to exactly one part.
+---@as in batches
 ---@param part integer  from 1
 ---@param parts integer
 ---@return boolean

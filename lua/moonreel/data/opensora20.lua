@@ -1,11 +1,11 @@
---- How Open-Sora 2.0 treats a sample: rate, text, frames. Ref: opensora-2.0.md 9.
+--- The treatment of samples in Open-Sora 2.0: rate, text, frames. Ref: opensora-2.0.md 9.
 -- @module moonreel.data.opensora20
 local opensora20 = {}
 
---- The rate that a model reads, and every how many-th frame is taken.
+--- The frame rate for a model, and the interval of the frames that are used.
 ---@param fps number|nil      of the clip; nil or NaN: not known
 ---@param fps_max number|nil  nil: no limit
----@return number new_fps  an integer when frames are left out
+---@return number new_fps  an integer if frames are skipped
 ---@return integer interval
 function opensora20.rate(fps, fps_max)
   if not fps or fps ~= fps then
@@ -17,7 +17,7 @@ function opensora20.rate(fps, fps_max)
   return math.floor(fps / interval), interval
 end
 
--- a number as Python prints it
+-- a number in Python's notation
 local function printed(x)
   if math.type(x) == "integer" then
     return ("%d"):format(x)
@@ -32,11 +32,11 @@ local function printed(x)
   end
 end
 
---- What a caption of a training run tells in addition to its text: rate and motion.
+--- The text that is appended to a caption in training: rate and motion.
 ---@param row table             {fps, score_vmafmotion}
 ---@param fps_max number|nil
----@param vmaf boolean          tell the motion score
----@param compat boolean|nil    a rate that stays is written as the reference reads it, "24.0"
+---@append the motion score
+---@an unchanged rate is written as in the reference, "24.0"
 ---@return string
 function opensora20.suffix(row, fps_max, vmaf, compat)
   local said, fps = {}, opensora20.rate(row.fps, fps_max)
@@ -50,11 +50,11 @@ function opensora20.suffix(row, fps_max, vmaf, compat)
   return #said > 0 and " " .. table.concat(said, ", ") .. "." or ""
 end
 
---- What tells so of samples, as settings ask for it.
+--- A function that returns these texts, by the settings.
 ---@param settings table  baked: dataset, compat
----@param indexes moonreel.Index[]  by the numbers that batches have of them
+---@by their numbers in batches
 ---@return nil|fun(source: integer, id: integer): string  id: a batch's, from 0; nil: captions are
----   their texts alone
+---   not extended
 function opensora20.teller(settings, indexes)
   local d = settings.dataset
   local fps_max = d.fps_max and d.fps_max > 0 and d.fps_max or nil
@@ -68,7 +68,7 @@ function opensora20.teller(settings, indexes)
   end
 end
 
---- A prompt as the encoders see it when a video is rendered.
+--- A prompt in the form for the encoders when a video is rendered.
 ---@param text string
 ---@param fps number
 ---@param motion? integer|string
@@ -82,11 +82,11 @@ function opensora20.prompt(text, fps, motion)
   return motion and ("%s %s motion score."):format(text, motion) or text
 end
 
---- Frames that a sample takes, from 0.
+--- Frames of a sample that are used, from 0.
 ---@param frames integer      of the clip
----@param count integer       wanted
+---@number of frames to use
 ---@param interval integer
----@param start integer       of the possible ones
+---@first of the possible starts
 ---@return integer[]|nil  nil: the clip is too short
 function opensora20.frames(frames, count, interval, start)
   local last, out = math.min(start + count * interval, frames) - 1, {}

@@ -6,7 +6,7 @@ local core = require "moonreel.core.loader"
 
 local order = {}
 
--- what the core asks of settings
+-- the bucket rule of settings
 local function rule_of(settings)
   if not settings.bucket_config then
     base.raise("MR_E_RECIPE", "bucket_config is not set, so no clip has a bucket; try: "
@@ -18,8 +18,7 @@ local function rule_of(settings)
     reference = o.reference, fps_max = o.fps_max }
 end
 
---- Micro-batches that make a step for each of `accumulate`: those of the recipe, or one of each
--- rank.
+--- Micro-batches in a step for each of `accumulate`: those of the recipe, or one for each rank.
 ---@param settings table  baked
 ---@param ranks? integer  1
 ---@return integer
@@ -29,9 +28,9 @@ end
 
 --- The order of a run from its first step on.
 ---@param settings table  baked
----@param list table[]|mr.Index  of moonreel.settings.sources, each with its index; or one index
+---@from moonreel.settings.sources, each with its index; or one index
 ---@param quarantine? string  path of the run's quarantine.jsonl
----@param ranks? integer      of the run (1): an epoch of a reference has a multiple of them
+---@ranks of the run (1): an epoch of a reference is a multiple of them
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
 function order.open(settings, list, quarantine, ranks)
   local o = rule_of(settings)
@@ -49,13 +48,13 @@ function order.open(settings, list, quarantine, ranks)
   return core.order(sources, o)
 end
 
---- What the resolutions and lengths of the rule say of a sample in an epoch, in the order in which
--- they are asked.
+--- The answers of the rule's resolutions and lengths about a sample in an epoch, in the order in
+-- which they are tried.
 ---@param settings table   baked
 ---@param row table        of an index
 ---@param epoch integer    from 0
----@return table[] asked  {resolution, frames, says}; the one that takes it is the last one
----@return table|nil bucket  that it enters
+---@return table[] asked  {resolution, frames, says}; the one that takes the sample is the last
+---@return table|nil bucket  the bucket that it enters
 function order.asked(settings, row, epoch)
   local rule = core.rule(rule_of(settings))
   local sample = { frames = row.frames, height = row.height, width = row.width, key = row.key_lo,

@@ -1,4 +1,4 @@
---- Where a run continues in its data, if data, bucket rule or seed may have changed since its
+--- Finds where a run continues in its data, if data, bucket rule or seed may have changed since its
 -- checkpoint. Ref: dataplane 4.8.
 -- @module moonreel.data.place
 local base = require "moonreel.core.base"
@@ -9,10 +9,11 @@ local exact = require "moonreel.text.exact"
 
 local place = {}
 
---- A text of several sources apart: what each has, by name. A text of one without a name is its.
+--- Splits a text about several sources: the part of each, by name. A text about one source without
+-- a name is its part.
 ---@param text string
 ---@return table parts   name -> text
----@return string head   what stands before them
+---@return string head   the text in front of them
 function place.split(text)
   local parts, name, head = {}, nil, ""
   for line in text:gmatch("[^\n]*\n?") do
@@ -29,7 +30,7 @@ function place.split(text)
   return name and parts or { [""] = text }, name and head or ""
 end
 
---- And together.
+--- Joins such parts.
 ---@param parts table  name -> text
 ---@param head string
 ---@return string
@@ -49,8 +50,8 @@ function place.join(parts, head)
   return table.concat(out)
 end
 
--- the samples of an index that a source is of; nil: all of them. Then the least and the largest
--- value that its quantiles have, where there are any.
+-- The samples of an index that belong to a source; nil: all of them. Also the smallest and the
+-- largest value of its quantiles, if there are any.
 local function members_of(index, source)
   local members, low, high
   if source.quantiles then
@@ -62,10 +63,10 @@ local function members_of(index, source)
   return members, low, high
 end
 
---- Find the rows of its index that a source is of, where quantiles or dataset.hold_back say so:
--- source.members.
----@param source table  of moonreel.settings.sources, with its index; held: it is of those that are
----   held back, not of the others
+--- Finds the rows of its index that belong to a source, if quantiles or dataset.hold_back select
+-- some: source.members.
+---@param source table  from moonreel.settings.sources, with its index; held: it has the samples
+---   that are held back instead of the others
 ---@return string|nil note  for the log
 function place.pick(source)
   local low, high
@@ -77,11 +78,11 @@ function place.pick(source)
   return ("%s%d of %d rows%s%s"):format(source.name ~= "" and ("source %s: "):format(source.name)
     or "", source.members:count(), #source.index,
     q and (", %s from %s to %s"):format(q.column, exact(low), exact(high)) or "",
-    hold and (source.held and ", those that are held back (dataset.hold_back = %g)"
-      or ", others are held back (dataset.hold_back = %g)"):format(hold) or "")
+    hold and (source.held and ", the samples held back (dataset.hold_back = %g)"
+      or ", without the samples held back (dataset.hold_back = %g)"):format(hold) or "")
 end
 
--- what a state of the order says of itself
+-- parses a state of the order
 local function read(state)
   local function value(name) return state:match("\n" .. name .. " (%S+)") end
   local seen, hash = state:match("\nseen (%d+) (%x+)")
@@ -90,19 +91,19 @@ local function read(state)
     seen = seen and "seen-" .. hash .. ".bits" }
 end
 
---- The epoch in which the state of a run's order stands.
+--- The epoch of a state of a run's order.
 ---@param state string  of one source
 ---@return integer
 function place.epoch(state)
   local parts = place.split(state)
   if not parts[""] then
-    base.raise("MR_E_USAGE", "the checkpoint has several sources, each in an epoch of its own; "
+    base.raise("MR_E_USAGE", "the checkpoint has several sources, each in its own epoch; "
       .. "try: start_epoch")
   end
   return read(parts[""]).epoch
 end
 
--- the list that a state names: in the folder of this run, or brought there from another one's
+-- the list that a state names: in the folder of this run, or copied there from that of another
 local function list_of(at, folder, source)
   local path = at.seen and folder .. "/" .. at.seen
   if path and not base.exists(path) and source and base.exists(source .. "/" .. at.seen) then
@@ -114,11 +115,11 @@ end
 local function differs(path, common)
   return ("%s holds other samples than the data of the checkpoint: %d are in both, %d are new, %d "
     .. "have vanished; try: data_change = \"carry\" to train the rest of this epoch without those "
-    .. "that it had, \"next\" to begin the next epoch, \"restart\" to begin the first one")
+    .. "already trained, \"next\" to begin the next epoch, \"restart\" to begin the first one")
     :format(path, common.both, common.new, common.vanished)
 end
 
--- the index that a state is of; only what is carried over needs it
+-- the index of a state; needed only for carrying samples over
 local function old_index(at, given)
   if at.fp_order == given.index.meta.fp_order then
     return given.index.core
@@ -127,20 +128,21 @@ local function old_index(at, given)
   local good, old = pcall(core_index.open, path or "")
   if not good or old:facts().fp_order ~= at.fp_order then
     base.raise("MR_E_DATA", ("%s: is no longer the index of the checkpoint, and %s is another "
-      .. "index: the samples that this epoch has trained are unknown; try: restore the old index "
-      .. "at its path, or data_change = \"next\""):format(path or "none", given.index.meta.path))
+      .. "index, so the samples that this epoch has trained are unknown; try: restore the old "
+      .. "index at its path, or data_change = \"next\""):format(path or "none",
+      given.index.meta.path))
   end
   return old
 end
 
--- Options of one source that goes on where its state stands: {state, excluded, seen, epoch}, and
--- what was carried over, for the log.
+-- Options of one source that continues at its state: {state, excluded, seen, epoch}, and a note on
+-- carried samples, for the log.
 local function place_one(given)
   local at, rule = read(given.state), buckets.rule(given.rule)
   local same_data = at.fp_order == given.index.meta.fp_order
   local members = given.members
   local same_set = at.fp_set == given.index.meta.fp_set
-  -- of lists of a reference nothing can be carried over
+  -- the lists of a reference's order cannot be carried over
   local listed = given.rule.reference or given.was.rule.reference
   local differs_in = at.seed ~= given.seed or not same_set
     or listed and at.rule ~= rule:hash(members)
@@ -165,12 +167,12 @@ local function place_one(given)
   if old ~= given.index.core then
     old:close()
   end
-  return options, ("%s changed: %d samples that epoch %d has trained are left out of the rest of "
-    .. "it"):format(same_data and "the bucket rule" or "the data set", count, at.epoch)
+  return options, ("%s changed: %d samples that epoch %d has already trained are left out of the "
+    .. "rest of it"):format(same_data and "the bucket rule" or "the data set", count, at.epoch)
 end
 
--- The name of the source that is now what another one was: of the same samples, where one of both
--- has no name. So a run of one index goes on as one source among others, and the other way round.
+-- The present name of a source of the checkpoint with the same samples, if one of the two has no
+-- name. So a run of one index can continue as one source among others, and the reverse.
 local function renamed(parts, list)
   for name, text in pairs(parts) do
     for _, source in ipairs(list) do
@@ -182,7 +184,7 @@ local function renamed(parts, list)
   end
 end
 
--- what a checkpoint tells of each source, by the names that these have now
+-- the parts of a checkpoint about each source, by their present names
 local function parts_of(given)
   local parts, head = place.split(given.state)
   local excluded = given.excluded and place.split(given.excluded)
@@ -195,7 +197,7 @@ local function parts_of(given)
   return parts, head, excluded, from
 end
 
--- sources of the checkpoint that the recipe does not have any more
+-- refuses sources of the checkpoint that the recipe no longer has
 local function check_gone(given, parts)
   local there = {}
   for _, source in ipairs(given.sources) do
@@ -213,14 +215,14 @@ local function check_gone(given, parts)
   end
 end
 
---- Where all sources of a run go on.
+--- Finds where all sources of a run continue.
 ---@param given table  sources: {{name, index, change}, ...}, rule (options of buckets.rule), seed:
 ---   the present ones; was: the checkpoint's rule, and of(name): {path, quantiles} of a source;
----   state, excluded: its loader's; change: "refuse" | "carry" | "next" | "restart", of a source
----   that is gone; folder: of the run, where lists of trained samples lie; source: of the run that
----   made the checkpoint; blame(source, f, ...): calls f so that its errors name the source's field
----@return table found  state, excluded: of data.loader; seen, epoch: by name of the source; notes:
----   what was carried over, for the log
+---   state, excluded: its loader's; change: "refuse" | "carry" | "next" | "restart", for a removed
+---   source; folder: of the run, with the lists of trained samples; source: of the run that made
+---   the checkpoint; blame(source, f, ...): calls f so that its errors name the source's field
+---@return table found  state, excluded: for data.loader; seen, epoch: by name of the source; notes:
+---   on carried samples, for the log
 function place.all(given)
   local parts, head, excluded, renamed_from = parts_of(given)
   local out = { seen = {}, epoch = {}, notes = {} }

@@ -1,4 +1,4 @@
---- quarantine.jsonl: samples that failed, a line an event. Ref: dataplane 5.
+--- quarantine.jsonl: samples that failed, one line per event. Ref: dataplane 5.
 -- @module moonreel.data.quarantine
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -13,14 +13,15 @@ function quarantine.path(where)
   if base.exists(inside) then
     return inside
   elseif base.exists(where .. "/.") then
-    base.raise("MR_E_DATA", ("%s: has no quarantine.jsonl; nothing failed in it"):format(where))
+    base.raise("MR_E_DATA", ("%s: has no quarantine.jsonl, because no sample failed in it"):format(
+      where))
   elseif not base.exists(where) then
-    base.raise("MR_E_DATA", ("%s: no such run or file"):format(where))
+    base.raise("MR_E_DATA", ("%s: there is no such run or file"):format(where))
   end
   return where
 end
 
--- the events of a text, each with its line; what is no event is kept as a line alone
+-- the events of a text, each with its line; a line that is not an event is kept unchanged
 local function events_of(text)
   local events = {}
   for line in text:gmatch("[^\n]+") do
@@ -33,7 +34,7 @@ local function events_of(text)
 end
 
 --- Samples of a list, in the order of their first event: {key, row, path, events, class (of the
--- last), detail, epochs (first to last), left_out (two permanent failures), fp_order}.
+-- last one), detail, epochs (first to last), left_out (two permanent failures), fp_order}.
 ---@param path string
 ---@return table[]
 function quarantine.samples(path)
@@ -56,11 +57,11 @@ function quarantine.samples(path)
   return samples
 end
 
---- Rewrite a list without events.
+--- Rewrites a list without some events.
 ---@param path string
----@param goes fun(event: table): boolean
----@return integer gone    events
----@return integer stay
+---@param goes fun(event: table): boolean  true: remove this event
+---@return integer gone    removed events
+---@return integer stay    kept events
 function quarantine.remove(path, goes)
   local kept, gone, stay = {}, 0, 0
   for _, entry in ipairs(events_of(base.read_file(path))) do

@@ -3,14 +3,14 @@
 -- @module moonreel.data.scenes
 local scenes = {}
 
--- A cut stands out from the frames around it: what moves fast changes in all of them.
+-- A cut stands out from the frames around it; a fast movement changes all of them.
 local AROUND, TIMES = 2, 3
 
---- What is asked of a cut: levels of lightness of 255 by which a frame differs from the one before,
--- and seconds that a scene lasts at least.
+--- Limits for cuts: difference of lightness to the previous frame, in levels of 255, and the least
+-- seconds of a scene.
 scenes.defaults = { threshold = 12, least_s = 1 }
 
--- how much the frames around frame i change, without the first one, which changes nothing
+-- the change of the frames around frame i, without the first frame, which has no change
 local function around(changes, i)
   local sum, n = 0, 0
   for j = math.max(i - AROUND, 2), math.min(i + AROUND, #changes) do
@@ -25,7 +25,7 @@ local function is_peak(changes, i, threshold)
   return changes[i] >= threshold and changes[i] >= TIMES * around(changes, i)
 end
 
--- A flash changes the picture and, soon after, back.
+-- A flash changes the picture and soon afterwards back again.
 local function is_flash(changes, i, threshold)
   for j = math.max(i - AROUND, 1), math.min(i + AROUND, #changes) do
     if j ~= i and changes[j] >= threshold then
@@ -36,11 +36,12 @@ local function is_flash(changes, i, threshold)
 end
 
 --- The scenes of a clip.
----@param changes number[]  of each frame against the one before, 0 to 255
+---@param changes number[]  change of each frame from the one before, 0 to 255
 ---@param fps number
 ---@param given? table      threshold, least_s, as scenes.defaults
----@return table[] ranges   {first frame from 0, frames}; a single one that covers it: no cut
----@return integer short    scenes that are left out, as shorter than least_s
+---@return table[] ranges   {first frame from 0, frames}; a single range that covers the clip: no
+---   cut
+---@return integer short    number of scenes that are left out because they are shorter than least_s
 function scenes.find(changes, fps, given)
   local o = setmetatable(given or {}, { __index = scenes.defaults })
   local firsts = { 0 }

@@ -1,6 +1,6 @@
---- Tar shards: tar files with each clip and its facts, KEY.mp4 and KEY.json, as `data export
--- shards` writes them. Also extracts clips and a list from them, of which ingest makes the original
--- index.
+--- Tar shards: tar files with each clip and its metadata, KEY.mp4 and KEY.json, as `data export
+-- shards` writes them. Also extracts the clips and a list from them, of which ingest makes the
+-- original index.
 -- @module moonreel.data.shards
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -14,8 +14,8 @@ local LIST = "shards.jsonl"
 
 -- ---- a clip's bytes ----
 
--- Hand `bytes` of a file on in pieces, and answer their hash: that of the hashes of the pieces.
--- nil: the file ended before.
+-- Passes `bytes` of a file on in pieces, and returns their hash: the hash of the hashes of the
+-- pieces. nil: the file ended before.
 local function pass(file, bytes, write)
   local hashes, left = {}, bytes
   while left > 0 do
@@ -34,7 +34,7 @@ local function nowhere() end
 
 -- ---- writing ----
 
--- the source name that the keys of an index are made with; nil: several
+-- the source name in the keys of an index; nil: there are several
 local function source_of(index)
   local found, several = nil, false
   local function visit(t)
@@ -51,7 +51,7 @@ local function source_of(index)
   return not several and found or nil
 end
 
--- a clip, and the hash of its bytes
+-- writes a clip; returns the hash of its bytes
 local function add_clip(out, r, name)
   local file, problem = io.open(r.file, "rb")
   if not file then
@@ -69,11 +69,11 @@ local function add_clip(out, r, name)
   return hash
 end
 
--- the folder for shards, to be closed: without keep() nothing that was added to it is left
+-- The folder for shards, which has to be closed: without keep() all added files are removed.
 local function target_folder(folder)
   local there, added = base.exists(folder), {}
   if shards.is(folder) then
-    base.raise("MR_E_USAGE", ("%s: holds shards already; try: another folder, or remove it")
+    base.raise("MR_E_USAGE", ("%s: already has shards; try: another folder, or remove it")
       :format(folder))
   end
   base.make_dir(folder)
@@ -90,7 +90,8 @@ local function target_folder(folder)
   end })
 end
 
--- Rows of the index from i on into one shard, until it holds so much; the first row of the next.
+-- Writes rows of the index from i on into one shard, until it is large enough; returns the first
+-- row of the next.
 local function write_shard(index, i, path, facts_of, most, tick)
   local out <close>, held, source = whole.open(path), 0, source_of(index)
   while i <= #index and held < most do
@@ -109,12 +110,12 @@ local function write_shard(index, i, path, facts_of, most, tick)
   return i
 end
 
---- Copy all clips into the tar files of a folder that holds none. Nothing of them is left when that
--- fails or a tick raises.
+--- Copies all clips into tar files of a folder without shards. If that fails or a tick raises an
+-- error, all of them are removed.
 ---@param index moonreel.Index
 ---@param folder string     000000.tar, 000001.tar, ...
----@param facts_of fun(row: table): table  what stands next to a clip
----@param given table       shard_bytes: a shard is closed once it holds as much (1 GB); tick
+---@param facts_of fun(row: table): table  the metadata of a clip
+---@shard_bytes: a shard is closed when it is at least this large (1 GB); tick
 ---@return integer shards
 function shards.write(index, folder, facts_of, given)
   local i, shard = 1, 0
@@ -153,40 +154,41 @@ local function fail(path, at, ...)
   base.raise("MR_E_DATA", ("%s: byte %d: %s"):format(path, at, (...):format(select(2, ...))))
 end
 
--- where a clip goes; nothing is written outside the folder
+-- the path for a clip; files are never written outside the folder
 local function target(folder, facts, path, at)
   local inside = facts.path
   if type(inside) ~= "string" or inside == "" then
-    fail(path, at, "facts without 'path'; expected those of data export shards; try: of shards of "
-      .. "other programs tar xf FILE -C clips, and moonreel data ingest clips")
+    fail(path, at, "metadata without 'path'; expected metadata of data export shards; try: for "
+      .. "shards of other programs tar xf FILE -C clips, and moonreel data ingest clips")
   end
   inside = inside:gsub("^/+", "")
   if ("/" .. inside .. "/"):find("/%.%.?/") or inside:find "%c" then
-    fail(path, at, "the path %q; expected one below its folder", facts.path)
+    fail(path, at, "the path %q leads outside; expected a path inside the folder", facts.path)
   end
   return inside, folder .. "/" .. inside
 end
 
--- the hash of a file of `bytes` bytes; nil: its size is another
+-- the hash of a file of `bytes` bytes; nil if its size differs
 local function hash_of(path, bytes)
   local file = io.open(path, "rb")
   local _ <close> = setmetatable({}, { __close = function() return file and file:close() end })
   return file and file:seek("end") == bytes and file:seek("set") and pass(file, bytes, nowhere)
 end
 
--- One clip, which stands in the shard at `clip`. What is there already stays, when it is the same.
+-- Extracts the clip at `clip` in the shard. An existing equal file is kept.
 local function unpack_clip(file, path, clip, facts, to)
   if base.exists(to) then
     if hash_of(to, clip.bytes) == facts.hash then
       return
     end
-    fail(path, clip.at, "%s is there and is another file; try: another --root", to)
+    fail(path, clip.at, "%s exists and differs; try: another --root", to)
   end
   base.make_dir(to:match("^(.*)/"))
   local out <close> = whole.open(to)
   file:seek("set", clip.at)
   if pass(file, clip.bytes, out.write) ~= facts.hash then
-    fail(path, clip.at, "damaged: %s is not what was exported; try: export or copy the shard again",
+    fail(path, clip.at, "damaged: %s differs from the exported clip; try: export or copy the "
+      .. "shard again",
       clip.name)
   end
   out.finish()
@@ -196,7 +198,7 @@ local function facts_at(file, path, bytes, at)
   local text = file:read(bytes) or ""
   local good, facts = pcall(json.decode, text, path)
   if not good or type(facts) ~= "table" then
-    fail(path, at, "damaged: no facts of a clip: %s", good and text or facts)
+    fail(path, at, "damaged: invalid metadata of a clip: %s", good and text or facts)
   end
   return facts
 end
@@ -213,7 +215,7 @@ local function unpack_file(path, folder, all)
     if name:find "%.json$" then
       local key = name:sub(1, -6)
       if not clip or clip.name:match("^(.*)%.") ~= key then
-        fail(path, at, "%s stands behind no clip of that name", name)
+        fail(path, at, "%s does not follow a clip of that name", name)
       end
       local facts = facts_at(file, path, bytes, at)
       local inside, to = target(folder, facts, path, at)
@@ -224,20 +226,20 @@ local function unpack_file(path, folder, all)
       all.tick(all.done)
       clip = nil
     elseif clip then
-      fail(path, clip.at, "%s has no facts next to it", clip.name)
+      fail(path, clip.at, "%s has no metadata after it", clip.name)
     else
       clip = { name = name, bytes = bytes, at = at }
     end
   end
 end
 
---- Put the clips of shards into a folder, each under the path that it had, and a list of them all
+--- Extracts the clips of shards into a folder, each to its original path, and writes a list of them
 -- next to them.
 ---@param from string    the folder of the shards
----@param folder string  of the clips; files that are there and the same are left
+---@folder for the clips; equal existing files are kept
 ---@param tick? fun(done: integer)
 ---@return string list     the list, for ingest
----@return string|nil source  the name in the keys of the index that the shards are of
+---@return string|nil source  the source name in the keys of the shards' index
 function shards.unpack(from, folder, tick)
   base.make_dir(folder)
   local path = folder .. "/" .. LIST

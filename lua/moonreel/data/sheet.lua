@@ -1,4 +1,4 @@
---- Frames of clips on one picture: a line per clip, its frames from the first to the last.
+--- Draws frames of clips in one picture: a line per clip, with frames from the first to the last.
 -- @module moonreel.data.sheet
 local data = require "moonreel.data"
 local letters = require "moonreel.text.letters"
@@ -8,14 +8,14 @@ local sheet = {}
 local GAP = 4
 local GREY = "\40"
 
--- the largest size with a clip's aspect inside a tile; sides are even
+-- the largest size with a clip's aspect in a tile; sides are even
 local function fit(row, tile)
   local scale = math.min(tile.height / row.height, tile.width / row.width)
   local function side(x) return math.max(8, math.floor(x * scale) // 2 * 2) end
   return side(row.height), side(row.width)
 end
 
--- frame numbers, from the first one to the last one
+-- numbers of frames, from the first to the last
 local function spread(frames, wanted)
   local n, list = math.min(frames, wanted), {}
   for i = 0, n - 1 do
@@ -24,7 +24,7 @@ local function spread(frames, wanted)
   return list
 end
 
--- lines of one tile: lines[channel][y], as wide as the tile, the frame in the middle
+-- lines of one tile: lines[channel][y], as wide as the tile, with the frame in the middle
 local function tile_lines(pixels, h, w, tile)
   local left, above = (tile.width - w) // 2, (tile.height - h) // 2
   local before, behind = GREY:rep(left), GREY:rep(tile.width - w - left)
@@ -41,7 +41,7 @@ local function tile_lines(pixels, h, w, tile)
   return lines
 end
 
--- the tiles of a clip; nil and why when it cannot be read
+-- the tiles of a clip; nil and the reason if it cannot be read
 local function tiles_of(row, wanted, tile)
   local h, w = fit(row, tile)
   local out = {}
@@ -73,11 +73,11 @@ local function text_lines(text, width)
   return lines
 end
 
---- Write a PNG with frames of some rows, each below its text.
+--- Writes a PNG with frames of some rows, each below its text.
 ---@param path string
----@param rows table[]     of an index; one without a text, or with an empty one, has no line of it
----@param given? table     frames: of each clip (6); height, width: of a tile (96, 160)
----@return table[] failed  {row, why}: clips that cannot be read have an empty line
+---@rows of an index; one without a text has no line for it
+---@frames: number for each clip (6); height, width: of a tile (96, 160)
+---@return table[] failed  {row, why}: clips that cannot be read; their lines are empty
 ---@return integer height  of the picture
 ---@return integer width
 function sheet.write(path, rows, given)

@@ -4,7 +4,7 @@ local row_fields = require "moonreel.data.row"
 
 local statistics = {}
 
--- classes of a number by its upper bounds; what is above the last one is a class of its own
+-- upper bounds of a number's classes; larger values form a class of their own
 local bounds = {
   num_frames = { 1, 16, 32, 51, 64, 102, 128, 204, 256, 408, 512, 1024 },
   resolution = { 144 * 256, 240 * 426, 360 * 640, 480 * 854, 720 * 1280, 1080 * 1920, 1440 * 2560,
@@ -15,7 +15,7 @@ local bounds = {
   bytes = { 1e5, 1e6, 5e6, 1e7, 5e7, 1e8, 1e9 },
   text_bytes = { 0, 50, 100, 200, 400, 800, 1600 },
 }
--- a column is cut into this many classes of equal width
+-- a column is divided into this many classes of equal width
 local CLASSES = 10
 
 -- one pass: counts by class, sum, extremes
@@ -49,13 +49,13 @@ local function take(s, r)
   end
 end
 
--- classes with rows: {from, to, rows}; from is not in it, to is
+-- classes with rows: {from, to, rows}; from is excluded, to included
 local function classes(s)
   local list, counts = bounds[s.field], s.counts
   if s.values then
     list, counts = {}, {}
     for i = 1, CLASSES - 1 do
-      -- as reals: whole numbers of 64 bits would overflow
+      -- as reals, because whole numbers of 64 bits would overflow
       list[i] = s.least + (s.most + 0.0 - s.least) * i / CLASSES
     end
     for _, value in ipairs(s.values) do
@@ -73,7 +73,7 @@ local function classes(s)
   return out
 end
 
---- Look at every row.
+--- Computes the statistics over all rows.
 ---@param index moonreel.Index
 ---@param tick? fun(done: integer, total: integer)
 ---@return table  {rows, images, hours, bytes, without_caption, captions, codecs = {name = rows},
@@ -90,7 +90,7 @@ function statistics.of(index, tick)
     out.images = out.images + (r.image and 1 or 0)
     out.hours = out.hours + r.duration_ms / 3.6e6
     out.bytes = out.bytes + r.bytes
-    -- a row without any has one that is empty
+    -- a row without a caption has an empty one
     local without = r.text == ""
     out.captions = out.captions + (without and 0 or #r.captions)
     out.without_caption = out.without_caption + (without and 1 or 0)

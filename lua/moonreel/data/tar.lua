@@ -1,4 +1,4 @@
---- Members of tar files (POSIX ustar), of which shards are made.
+--- Members of tar files (POSIX ustar), the format of shards.
 -- @module moonreel.data.tar
 local base = require "moonreel.core.base"
 
@@ -6,7 +6,7 @@ local tar = {}
 
 local BLOCK, NAME, SIZE_AT, SUM_AT = 512, 100, 125, 149
 
--- the bytes of a header, with spaces in the place of their sum
+-- the sum of a header's bytes, with spaces in place of the sum itself
 local function sum_of(header)
   local sum = 0
   for at = 1, BLOCK do
@@ -15,7 +15,7 @@ local function sum_of(header)
   return sum
 end
 
---- What stands before a member's bytes.
+--- The header in front of a member's bytes.
 ---@param name string   of at most 100 bytes
 ---@param bytes integer
 ---@return string
@@ -29,17 +29,17 @@ function tar.header(name, bytes)
   return head .. ("%06o\0 "):format(sum_of(head .. (" "):rep(8) .. tail)) .. tail
 end
 
---- What follows them.
+--- The padding after them.
 ---@param bytes integer
 ---@return string
 function tar.padding(bytes) return ("\0"):rep(-bytes % BLOCK) end
 
---- What a member takes of a file: header, bytes and what follows them.
+--- The bytes of a member in a file: header, bytes and padding.
 ---@param bytes integer
 ---@return integer
 function tar.span(bytes) return BLOCK + bytes + -bytes % BLOCK end
 
---- What ends a file of members.
+--- The end of a tar file.
 tar.close = ("\0"):rep(2 * BLOCK)
 
 local function fail(path, at, ...)
@@ -47,29 +47,30 @@ local function fail(path, at, ...)
     at, (...):format(select(2, ...))))
 end
 
--- name and size of a member whose header stands at `at`; nil: the file ends here
+-- name and size of the member whose header is at `at`; nil: the file ends here
 local function parse(path, header, at)
   if not header or #header < BLOCK then
-    fail(path, at, "it ends there; expected another member, or the end of a tar file")
+    fail(path, at, "the file ends there; expected another member, or the end mark of a tar file")
   end
   if header == tar.close:sub(1, BLOCK) then
     return nil
   end
   local stated = tonumber(header:match("^%s*([0-7]+)", SUM_AT) or "", 8)
   if stated ~= sum_of(header) then
-    fail(path, at, "a header whose sum is %d, and it says %s", sum_of(header), stated or "none")
+    fail(path, at, "the checksum of a header is %d, but the header has %s", sum_of(header),
+      stated or "none")
   end
   local bytes = tonumber(header:match("^[0-7]+", SIZE_AT) or "", 8)
   if not bytes then
-    fail(path, at, "a member without a size")
+    fail(path, at, "the header of a member has no size")
   end
   return header:sub(1, NAME):match("^[^\0]*"), bytes
 end
 
---- Go over the members of a file. Between two steps the caller reads as much of one as it likes.
+--- Iterates over the members of a file. Between two steps the caller may read any part of a member.
 ---@param file file     of Lua, open for reading
 ---@param path string   for errors
----@return function     name, bytes, at: where it begins, from 0
+---@return function     name, bytes, at: its position, from 0
 function tar.members(file, path)
   local next_at, size = 0, file:seek("end")
   return function()
@@ -80,7 +81,7 @@ function tar.members(file, path)
     end
     local at = next_at + BLOCK
     if at + bytes > size then
-      fail(path, at, "%s has %d bytes, and the file ends after %d of them", name, bytes, size - at)
+      fail(path, at, "%s has %d bytes, but the file ends after %d of them", name, bytes, size - at)
     end
     file:seek("set", at)
     next_at = next_at + tar.span(bytes)

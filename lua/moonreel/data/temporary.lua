@@ -4,8 +4,8 @@ local base = require "moonreel.core.base"
 
 local temporary = {}
 
---- Make it; to be closed.
----@param path string|nil  its path, a new one; absent: one in the system's folder for such files
+--- Makes the folder; it has to be closed.
+---@a new path for it; absent: a path in the system's temporary folder
 ---@return table folder    path
 function temporary.folder(path)
   if not path then

@@ -1,15 +1,16 @@
---- A file that gets its name when it is completely written: a reader never finds half of one.
+--- A file that gets its name when it is completely written, so that a reader never finds a
+-- half-written one.
 -- @module moonreel.data.whole
 local base = require "moonreel.core.base"
 
 local whole = {}
 
---- The problem of an open or a rename, without the path that Lua puts in front.
+--- The reason of a failed open or rename, without the path that Lua puts in front.
 ---@param problem string
 ---@return string
 function whole.reason(problem) return (problem:gsub("^.*: ", "")) end
 
---- Begin a file; to be closed: without finish() nothing is left of it.
+--- Begins a file, which has to be closed: without finish() it is removed.
 ---@param path string
 ---@return table out  out.write(text, ...), out.finish()
 function whole.open(path)

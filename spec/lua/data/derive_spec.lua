@@ -131,7 +131,7 @@ describe("data.derive", function()
         assert.is_nil(name:match("^no%.mrx"))
       end
     end
-    refused({ choose = function() return false end }, "none of 5 rows is left")
+    refused({ choose = function() return false end }, "no row remains of 5")
     refused({ from = { index, index } }, "the same sample: %d%.mkv %(row %d%) and %d%.mkv %(row")
     refused({ choose = function() return { captions = { "\27[31m" } } end },
       "1%.mkv: a caption with the control character U%+001B")

@@ -35,7 +35,7 @@ describe("data.expression", function()
   it("refuses what is no expression, unknown names and failures", function()
     problem("fps >", "expression 'fps >': unexpected symbol")
     problem("asthetic > 5",
-      "no field 'asthetic', did you mean 'aesthetic'%?; it has path, text, .*flow")
+      "no field 'asthetic', did you mean 'aesthetic'%?; expected one of path, text, .*flow")
     problem("text + 1", "'text %+ 1': a/b%.mp4: attempt to add a 'string' with a 'number'")
     problem("(function() x = 1 end)()", "'x' cannot be set")
     problem("(function() string.rep = nil end)()", "'rep' cannot be set")

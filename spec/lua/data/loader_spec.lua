@@ -188,7 +188,7 @@ describe("loader", function()
   end)
 
   it("blames the entry of a bucket table", function()
-    fails("MR_E_RECIPE", "no resolution '9p'; known: 1024, 1080p", data.loader,
+    fails("MR_E_RECIPE", "there is no resolution '9p'; expected one of 1024, 1080p", data.loader,
       options { bucket_config = { ["9p"] = { [1] = { 1.0, 1 } } } })
     fails("MR_E_RECIPE", "bucket_config.tiny%[4%]", data.loader,
       options { bucket_config = { tiny = { [4] = 3 } } })

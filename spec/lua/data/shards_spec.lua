@@ -68,7 +68,7 @@ describe("shards", function()
   it("are not mixed with others", function()
     local from = written()
     local before = base.list_dir(from)
-    fails("MR_E_USAGE", from .. ": holds shards already; try: another folder", export.shards,
+    fails("MR_E_USAGE", from .. ": already has shards; try: another folder", export.shards,
       index, from, { shard_bytes = 1e9 })
     assert.same(before, base.list_dir(from))
   end)
@@ -131,11 +131,11 @@ describe("shards", function()
 
   it("need a folder for their clips, and leave other files alone", function()
     local from = written()
-    fails("MR_E_USAGE", "s%d: holds shards, .* try: %-%-root DIR", data.ingest, from,
+    fails("MR_E_USAGE", "s%d: has shards, .* try: %-%-root DIR", data.ingest, from,
       from .. ".mrx")
     base.make_dir(from .. ".clips/below")
     place:write(from:match "[^/]+$" .. ".clips/below/2.webm", "mine")
-    fails("MR_E_DATA", "00%d.tar: byte %d+: .*/below/2.webm is there and is another file", read,
+    fails("MR_E_DATA", "00%d.tar: byte %d+: .*/below/2.webm exists and differs", read,
       from)
     assert.equal("mine", base.read_file(from .. ".clips/below/2.webm"))
     assert.is_false(base.exists(from .. ".mrx"))
@@ -160,13 +160,14 @@ describe("shards", function()
       end
     end
     damaged(poke("000001.tar", 700, "\xa5\x5a\xff"),
-      "000001.tar: byte 512: damaged: %x+%.%w+ is not what was exported")
-    damaged(poke("000001.tar", 3, "zz"), "000001.tar: damaged at byte 0: a header whose sum is")
-    damaged(poke("000002.tar", 124, "12345678901\0"), "000002.tar: damaged at byte 0: a header")
+      "000001.tar: byte 512: damaged: %x+%.%w+ differs from the exported clip")
+    damaged(poke("000001.tar", 3, "zz"), "000001.tar: damaged at byte 0: the checksum of a "
+      .. "header is")
+    damaged(poke("000002.tar", 124, "12345678901\0"), "000002.tar: damaged at byte 0: the checksum")
     damaged(function(from) os.execute(("truncate -s 1500 '%s/000000.tar'"):format(from)) end,
-      "000000.tar: damaged at byte 512: %x+%.%w+ has %d+ bytes, and the file ends after 988")
+      "000000.tar: damaged at byte 512: %x+%.%w+ has %d+ bytes, but the file ends after 988")
     damaged(function(from) os.execute(("truncate -s -1024 '%s/000000.tar'"):format(from)) end,
-      "000000.tar: damaged at byte %d+: it ends there; expected another member")
+      "000000.tar: damaged at byte %d+: the file ends there; expected another member")
     damaged(function(from) os.remove(from .. "/000001.tar") end,
       "000001.tar is missing: the next one is 000002.tar")
     damaged(function(from)

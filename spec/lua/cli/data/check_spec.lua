@@ -134,10 +134,10 @@ describe("parts", function()
     end
     run "merge @/s1.mrx @/s2.mrx --parts -o @/w.mrx"
     assert.equal(data.open(dir .. "/all.mrx").meta.fp_set, data.open(dir .. "/w.mrx").meta.fp_set)
-    for words, pattern in pairs { ["@/p1.mrx @/p3.mrx"] = "of 3 parts are missing: 2",
-      ["@/p1.mrx @/p1.mrx"] = "p1.mrx: is part 1, and so is .*p1.mrx",
-      ["@/p1.mrx @/part.mrx"] = "part.mrx: was made from other input than .*p1.mrx",
-      ["@/p1.mrx @/s2.mrx"] = "s2.mrx: was made from other input than",
+    for words, pattern in pairs { ["@/p1.mrx @/p3.mrx"] = "of 3 parts these are missing: 2",
+      ["@/p1.mrx @/p1.mrx"] = "p1.mrx: is part 1, but so is .*p1.mrx",
+      ["@/p1.mrx @/part.mrx"] = "part.mrx: was made from another input than .*p1.mrx",
+      ["@/p1.mrx @/s2.mrx"] = "s2.mrx: was made from another input than",
       ["@/p1.mrx @/all.mrx"] = "all.mrx: was not made with %-%-part" } do
       local _, err = run("merge " .. words .. " --parts -o @/no.mrx", 4)
       assert.matches(pattern, err)
@@ -180,7 +180,7 @@ describe("moonreel data quarantine", function()
 
   it("forgets events, and keeps what it does not understand", function()
     assert.matches("2 events removed, 3 kept", (run "quarantine clear @/run --class io"))
-    assert.matches("2 events removed, 1 stay", (run("quarantine clear @/run --key "
+    assert.matches("2 events removed, 1 kept", (run("quarantine clear @/run --key "
       .. rows[1].key)))
     assert.equal("{torn\n" .. event(3, "short", 1), base.read_file(path))
     run "quarantine clear @/run"

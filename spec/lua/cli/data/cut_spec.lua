@@ -106,7 +106,7 @@ describe("moonreel data cut", function()
     report = json.decode((run "cut @/all.mrx -o @/none.mrx --threshold 100 --threads 3 --json"))
     assert.same({ 4, 0 }, { report.rows_out, report.cut })
     local _, none = run("cut @/all.mrx -o @/no.mrx --part 2/2", 4)
-    assert.matches("none of 4 rows is left", none)
+    assert.matches("no row remains of 4", none)
     run "cut @/all.mrx -o @/cut.mrx --part 1/2"
     assert.matches("7 good, 0 bad", (run "scan @/cut.mrx --decode"))
     assert.matches("7 good, 0 bad", (run "scan @/cut.mrx"))
