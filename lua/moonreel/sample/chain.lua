@@ -3,10 +3,11 @@
 -- @module moonreel.sample.chain
 local chain = {}
 
---- Render by each pipeline in turn.
----@param list table[]   {open = fun(): mr.Sampler, ask = fun(clips: table|nil): options of
----   sampler:render, by what the one before has rendered}; all have as many renderings
----@return table clips   of the last one, as sampler:render returns them
+--- Renders with each pipeline in turn.
+---@param list table[]   {open = fun(): mr.Sampler, ask = fun(clips: table|nil): options for
+---   sampler:render, given the clips of the pipeline before}; all make the same number of
+---   renderings
+---@from the last one, as sampler:render returns them
 function chain.render(list)
   local clips
   for _, one in ipairs(list) do

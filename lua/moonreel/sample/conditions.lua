@@ -11,34 +11,34 @@ Conditions.__index = Conditions
 
 --- The conditions of one rendering.
 ---@param codec mr.Codec
----@param item table     words, seed, paths (of files, or clips), strategy of
+---@param item table     words, seed, paths (of files, or clips), strategy: from
 ---   moonreel.sample.request
----@param r table        of request.read: height, width, condition_length, condition_edit, align
+---@from request.read: height, width, condition_length, condition_edit, align
 ---@param compat boolean|nil  references are scaled as the reference scales them
 ---@return table
 function conditions.new(codec, item, r, compat)
   local self = setmetatable({codec = codec, item = item, request = r, references = {},
     groups = strategy.parse(item.strategy)}, Conditions)
   for i in ipairs(item.paths) do
-    -- only an autoencoder of the reference takes pixels between bytes
+    -- only an autoencoder of the reference takes pixels with fractions of a byte
     local pixels = references.pixels(item.paths, i, r, {exact = codec.auto.apart, compat = compat})
     self.references[i] = references.latents(codec, pixels, item.seed, i, 0)
   end
   return self
 end
 
---- Frames at the end of a piece that the next one needs; 0: none follows.
+--- Number of frames at the end of a piece that the next piece needs; 0 if no piece follows.
 ---@param loop integer  of the piece, from 0
 function Conditions:kept(loop)
   local r = self.request
   return loop + 1 < r.loop and self.codec.auto:tail(r.frames, r.condition_length) or 0
 end
 
---- Write what is given into the noise of a piece.
+--- Writes the given frames into the noise of a piece.
 ---@param z mr.Tensor          f32 [C, t, h, w]; changed in place
 ---@param loop integer         from 0
----@param before mr.Tensor|nil u8 [n, 3, H, W]: the kept end of the piece before
----@return table|nil           a number per latent frame: 1 is rendered, 0 kept; nil: nothing is
+---@param before mr.Tensor|nil u8 [n, 3, H, W]: the kept end of the previous piece
+---@return table|nil           a number per latent frame: 1 is rendered, 0 kept; nil: no frame is
 ---   given
 function Conditions:apply(z, loop, before)
   local r, latents = self.request, table.move(self.references, 1, #self.references, 1, {})

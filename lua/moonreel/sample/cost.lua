@@ -1,4 +1,4 @@
---- Predicts what rendering the prompts of a recipe takes: opening the checkpoint, Euler steps,
+--- Predicts the cost of rendering the prompts of a recipe: opening the checkpoint, Euler steps,
 -- decoding of latents, writing of files.
 -- @module moonreel.sample.cost
 local E = require "moonreel.core.exec"
@@ -16,28 +16,28 @@ local temporary = require "moonreel.data.temporary"
 
 local cost = {}
 
--- weights of a checkpoint that is made to see what opening one takes, and of what it has each
+-- elements of the weights in a test checkpoint, which is made to time the opening of one
 local PIECE <const> = 1 << 21
 local KINDS <const> = { "", "master.", "ema.", "adam_m.", "adam_v." }
 
--- frames and pixels that are written to see how long files take; sides of frames are even
+-- frames and pixels that are written to time files; sides of frames are even
 local FRAMES_MOST <const>, PIXELS_MOST <const>, SIDE_LEAST <const> = 8, 1 << 21, 16
 
--- what a function takes, by the clock that counts here
+-- seconds of a function, by the clock of the prediction
 local function timed(here, f)
   local began = here.clock()
   f()
   return here.clock() - began
 end
 
--- what it takes a process that renders: one of its own does everything for the first time, which
--- takes longer
+-- seconds of a function in a process that renders: a separate process runs it for the first time,
+-- which takes longer
 local function timed_as(here, f)
   local first = timed(here, f)
   return here.fresh and first or timed(here, f)
 end
 
--- seconds in which the autoencoder makes frames of the latents of all renderings
+-- seconds in which the autoencoder decodes the latents of all renderings
 local function decode_s(pipe, exec, r, how)
   local auto = pipe.autoencoder
   local planned = auto.apart and codec.plan(pipe, how.planned) or codec.of(auto, pipe.params, exec)
@@ -49,8 +49,8 @@ local function decode_s(pipe, exec, r, how)
   return seconds * #r.items * r.loop
 end
 
--- Parameters as those of a pipeline, cut to PIECE elements in all, what a checkpoint has of them,
--- and the share of all that they are.
+-- Parameters like those of a pipeline, cut to PIECE elements in all, the rows that a checkpoint has
+-- for them, and their share of the whole.
 local function piece_of(pipe)
   local params, rows, taken, all = G.params(pipe.dtype), {}, 0, 0
   for _, p in ipairs(pipe.params:list()) do
@@ -68,7 +68,7 @@ local function piece_of(pipe)
   return params:seal(), rows, taken / all
 end
 
--- a checkpoint of these rows
+-- saves a checkpoint with these rows
 local function save(dir, rows)
   local saver <close> = ckpt.saver(dir)
   saver:save { step = 1, tensors = rows, wait = true, meta = { recipe_hash = "",
@@ -79,7 +79,7 @@ local function save(dir, rows)
 end
 
 -- Seconds in which this host opens a checkpoint: its settings, all of its bytes for their hashes,
--- its weights. Bytes take as long as those of a small one.
+-- its weights. The time per byte is that of a small checkpoint.
 local function open_s(settings, pipe, here)
   local text, params, rows, share = settings:to_json(), piece_of(pipe)
   local dir <close> = temporary.folder()
@@ -98,7 +98,7 @@ local function open_s(settings, pipe, here)
   end) / share
 end
 
--- frames [n, 3, H, W] of a slope that moves
+-- frames [n, 3, H, W] of a moving slope
 local function moving(n, height, width)
   local slope, rows = {}, {}
   for x = 0, 2 * width - 1 do
@@ -112,8 +112,8 @@ local function moving(n, height, width)
   return T.from({ n, 3, height, width }, table.concat(rows), "u8")
 end
 
--- Seconds in which this host writes the files of all renderings: by some frames, or strips of them.
--- The first file of a process finds the encoder, too.
+-- Seconds in which this host writes the files of all renderings, from some frames or strips of
+-- them. The first file of a process also loads the encoder.
 local function files_s(r, here)
   local dir <close>, n = temporary.folder(), math.min(r.frames, FRAMES_MOST)
   local strip = math.max(SIDE_LEAST, PIXELS_MOST // (n * r.width) // 2 * 2)
@@ -129,12 +129,12 @@ local function files_s(r, here)
     + (here.fresh and math.max(0, first - each) or 0)
 end
 
---- What the programs of a recipe's own renderings take.
+--- The cost of the programs for a recipe's own renderings.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models
----@param exec mr.Exec      of E.plan
----@param how table         seconds: fun(prog) of one run of a program; planned: facts and rates as
----   E.plan takes them
+---@from E.plan
+---@param how table         seconds: fun(prog), for one run of a program; planned: facts and rates
+---   for E.plan
 ---@return number seconds
 ---@return integer clips
 function cost.programs(settings, pipe, exec, how)
@@ -144,13 +144,13 @@ function cost.programs(settings, pipe, exec, how)
   return seconds, #r.items
 end
 
---- What is done around the programs, which only the host that renders can tell: a checkpoint is
--- opened, programs are made, memory is collected behind each batch, files are written.
+--- The cost of the work around the programs, which only the rendering host can measure: opening a
+-- checkpoint, making programs, collecting garbage after each batch, writing files.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models
----@param exec mr.Exec      of E.plan
----@param here table        saved_bytes; clock: fun(), of the time that counts; fresh: a process of
----   its own does it
+---@from E.plan
+---@param here table        saved_bytes; clock: fun(), the time to measure; fresh: a separate
+---   process renders
 ---@return number seconds
 function cost.around(settings, pipe, exec, here)
   local step, r
@@ -159,16 +159,16 @@ function cost.around(settings, pipe, exec, here)
     + open_s(settings, pipe, here) + files_s(r, here)
 end
 
---- Do all networks of a recipe lie in its checkpoints?
+--- Are all networks of a recipe in its checkpoints?
 ---@param pipe mr.Pipeline
 ---@return boolean
 function cost.is_whole(pipe) return not pipe.autoencoder.apart and #pipe:texts_apart() == 0 end
 
---- What renderings take with everything around them: they are made, by models without weights.
+--- The full cost of renderings, measured by making them with models without weights.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models, whole
 ---@param device mr.Device
----@param here table        as for around
+---@as for cost.around
 ---@return number seconds
 function cost.whole(settings, pipe, device, here)
   local options = prompts.options(prompts.read(nil, settings).rows)

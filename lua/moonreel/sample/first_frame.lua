@@ -7,31 +7,31 @@ local kinds = require "moonreel.recipe.kinds"
 
 local first_frame = {}
 
--- what it is asked for where a recipe says nothing else
+-- defaults of the request, if the recipe does not set them
 local RESOLUTION <const>, ASPECT <const>, GUIDANCE <const> = "768px", "16:9", 4
 
---- Records of the image model's settings, and where a recipe has them.
+--- Records of the image model's settings, and their names in a recipe.
 first_frame.moved = { model = "img_flux", vae = "img_flux_ae" }
 
---- Pixels of a latent cell of the image model's autoencoder, and cells of a token's side.
+--- Pixels of a latent cell of the image model's autoencoder, times cells of a token's side.
 local CELL <const> = 16
 
--- a record as an argument that replaces another
+-- an argument that replaces a record
 local function replaced(record, fields)
   return ("%s=recipe.replace%s"):format(record, kinds.show(fields))
 end
 
---- Settings of the image model: in the place of the clip's model and autoencoder.
+--- Settings of the image model, in place of the clip's model and autoencoder.
 ---@param s table       settings of the clip
 ---@return table settings
----@return string path  of the weights
+---@return string path  path of the weights
 function first_frame.settings(s)
   local model, auto = s:plain "img_flux", s:plain "img_flux_ae"
   for field, record in pairs { ["img_flux.from_pretrained"] = model,
       ["img_flux_ae.from_pretrained"] = auto } do
     if not record.from_pretrained then
-      blame.raise(s, "sampling.use_t2i2v", "MR_E_RECIPE", "sampling.use_t2i2v = true and %s is "
-        .. "none; expected the weights of a model of pictures; try: recipe.extend(..., "
+      blame.raise(s, "sampling.use_t2i2v", "MR_E_RECIPE", "sampling.use_t2i2v = true, but %s is "
+        .. "not set; expected the weights of an image model; try: recipe.extend(..., "
         .. '"opensora-2.0/inference/plugins/t2i2v")', field)
     end
   end
@@ -42,8 +42,8 @@ function first_frame.settings(s)
     "sampling.height=none", "sampling.width=none" }, first_frame.moved), path
 end
 
--- pixels of img_resolution in the table of training; under compat with cells of 32 pixels those of
--- half a side
+-- the size of img_resolution in the table for training; under compat with cells of 32 pixels that
+-- of half a side
 local function size_of(s, cell)
   local name, aspect = s.sampling.img_resolution or RESOLUTION, s.sampling.aspect_ratio or ASPECT
   local known = aspects.resolution(name, cell)
@@ -53,17 +53,17 @@ local function size_of(s, cell)
       return row.height // share, row.width // share
     end
   end
-  blame.raise(s, "sampling.img_resolution", "MR_E_USAGE", "sampling.img_resolution = %s: no size "
-    .. "of %s; expected a resolution of Open-Sora 2.0 that has this aspect; try: "
+  blame.raise(s, "sampling.img_resolution", "MR_E_USAGE", "sampling.img_resolution = %s: there "
+    .. "is no size of %s; expected a resolution of Open-Sora 2.0 that has this aspect; try: "
     .. "--img-resolution 768px --aspect-ratio 16:9", name, aspect)
 end
 
---- What the image model is asked for.
+--- The request for the image model.
 ---@param s table       settings of the clip
 ---@param given table   options of Sampler:request for the clip: prompts, seeds, steps, num_sample,
 ---   batch_size
----@param cell integer  pixels of a token's side of the clip's model
----@return table        options of Sampler:request
+---@pixels of a token's side in the clip's model
+---@return table        options for Sampler:request
 function first_frame.options(s, given, cell)
   local height, width = size_of(s, cell)
   return { prompts = given.prompts, seeds = given.seeds, steps = given.steps, references = {},
@@ -72,27 +72,27 @@ function first_frame.options(s, given, cell)
     watch = given.watch, progress = given.progress }
 end
 
---- Refuse, before a picture is rendered, what the clip cannot go on from.
+--- Refuses, before a picture is rendered, requests that the clip cannot continue.
 ---@param s table       settings of the clip
 ---@param kind string   its visual condition
 ---@param files boolean whether a prompt has references
 function first_frame.check(s, kind, files)
   if kind ~= "t2v" and kind ~= "i2v_head" then
     blame.raise(s, "sampling.cond_type", "MR_E_USAGE", "sampling.use_t2i2v: the picture is the "
-      .. "first frame of the clip, and sampling.cond_type is %s; try: --cond-type i2v_head", kind)
+      .. "first frame of the clip, but sampling.cond_type is %s; try: --cond-type i2v_head", kind)
   elseif files then
     blame.raise(s, "sampling.use_t2i2v", "MR_E_USAGE", "sampling.use_t2i2v: the picture is the "
-      .. "first frame of the clip, and a prompt has references of its own; try: "
+      .. "first frame of the clip, but a prompt has its own references; try: "
       .. "sampling.use_t2i2v=false, or prompts without --ref")
   elseif not s.model.cond_embed then
     blame.raise(s, "model.cond_embed", "MR_E_USAGE", "sampling.use_t2i2v: the clip's model takes "
-      .. "no first frame, model.cond_embed is false; try: sampling.use_t2i2v=false")
+      .. "no first frame, because model.cond_embed is false; try: sampling.use_t2i2v=false")
   end
 end
 
---- What the clip is asked for then: it goes on from the pictures.
----@param given table     options of Sampler:request
----@param pictures table  as Sampler:render returns them
+--- The request for the clip, which continues from the pictures.
+---@param given table     options for Sampler:request
+---@from Sampler:render
 ---@return table
 function first_frame.goes_on(given, pictures)
   local options = {}

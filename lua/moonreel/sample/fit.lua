@@ -6,8 +6,8 @@ local listing = require "moonreel.text.listing"
 
 local fit = {}
 
-local CELLS = 2048  -- of the size whose programs are asked
-local STEP = 16     -- sides that are offered are multiples of this
+local CELLS = 2048  -- latent cells of the small size
+local STEP = 16     -- suggested sides are multiples of this
 
 -- a smaller rendering of the same shape, with at most CELLS latent cells
 local function reduced(auto, r)
@@ -28,10 +28,10 @@ local function work_bytes(prog)
   return m.arena + m.inputs + m.results + m.consts
 end
 
---- Bytes that a rendering will take in addition to the weights.
+--- Bytes that a rendering needs in addition to the weights.
 ---@param auto mr.Autoencoder
 ---@param codec mr.Codec
----@param r table                                of moonreel.sample.request
+---@param r table                                from moonreel.sample.request
 ---@param step fun(r: table): mr.Program         the program of a step
 ---@return integer
 function fit.bytes(auto, codec, r, step)
@@ -46,17 +46,17 @@ function fit.bytes(auto, codec, r, step)
   return math.ceil(bytes)
 end
 
--- sides of the same aspect whose share of the cells is `share`; nil: they would be none
+-- sides of the same aspect with `share` of the cells; nil if they would be 0
 local function smaller(r, share)
   local function side(n) return math.floor(n * share ^ 0.5) // STEP * STEP end
   local height, width = side(r.height), side(r.width)
   return math.min(height, width) > 0 and ("--size %dx%d"):format(height, width) or nil
 end
 
---- Refuse a rendering that does not fit.
----@param r table         of moonreel.sample.request
----@param bytes integer   of fit.bytes
----@param free integer    of the device
+--- Refuses a rendering that does not fit.
+---@from moonreel.sample.request
+---@from fit.bytes
+---@param free integer    bytes of the device
 function fit.check(r, bytes, free)
   if bytes <= free then
     return
@@ -70,7 +70,7 @@ function fit.check(r, bytes, free)
     table.insert(tries, 1, ("--batch-size %d"):format(share * r.batch // 1 | 0))
   end
   tries[1] = tries[1] or "more memory"
-  base.raise("MR_E_MEMORY", ("sample: %d frames of %d x %d, %d at once, take about %s; %s are "
+  base.raise("MR_E_MEMORY", ("sample: %d frames of %d x %d, %d at once, need about %s, and %s are "
     .. "free; try: %s"):format(r.frames, r.height, r.width, r.batch, listing.size(bytes),
     listing.size(free), table.concat(tries, ", or ")))
 end

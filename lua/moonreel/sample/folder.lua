@@ -9,7 +9,7 @@ local folder = {}
 local Folder = {}
 Folder.__index = Folder
 
--- a folder of a number that none has, also when two processes look at once
+-- a folder with a free number, also if two processes look at the same time
 local function next_number(root)
   base.make_dir(root)
   local number = 0
@@ -24,7 +24,7 @@ local function next_number(root)
   return path
 end
 
---- The path, which is made when it is first asked for.
+--- The path; the folder is made when the path is first needed.
 ---@return string
 function Folder:path()
   if not self.made then
@@ -35,29 +35,29 @@ function Folder:path()
   return self.made
 end
 
---- Refuse to replace files.
----@param names string[]  that will be written into it
+--- Refuses to replace files.
+---@names of the files to write into it
 function Folder:keep(names)
   for _, name in ipairs(self.named and names or {}) do
     local path = self.named .. "/" .. name
     if base.exists(path) then
-      base.raise("MR_E_USAGE", ("sample: %s is there already, from an earlier rendering; expected "
-        .. "a name that is free; try: another --out or --sample-name, --overwrite, or no --out for "
+      base.raise("MR_E_USAGE", ("sample: %s exists already, from an earlier rendering; expected "
+        .. "an unused name; try: another --out or --sample-name, --overwrite, or no --out for "
         .. "a numbered folder below %s/"):format(path, self.root))
     end
   end
 end
 
---- A folder that was made for nothing goes.
+--- Removes a folder into which no file was written.
 function Folder:__close()
   if self.fresh then
     os.remove(self.made)
   end
 end
 
---- Choose a folder; nothing is made yet.
----@param named string|nil  as --out or sampling.save_dir name it
----@param root string|nil   of numbered ones (samples)
+--- Chooses a folder; it is not made yet.
+---@param named string|nil  the value of --out or sampling.save_dir
+---@param root string|nil   folder of the numbered ones (samples)
 ---@return mr.RenderFolder  path(), keep(names); to be closed
 function folder.new(named, root)
   return setmetatable({ named = named, root = root or "samples" }, Folder)

@@ -25,13 +25,13 @@ local start = require "moonreel.ckpt.start"
 
 local sample = {}
 
-local MANY = 1e12       -- operations that are worth a word before they begin
-local TORCH_LEAST = 16  -- numbers from which on torch.randn draws in blocks
+local MANY = 1e12       -- operations whose expected time is reported before they begin
+local TORCH_LEAST = 16  -- torch.randn draws at least this many numbers in blocks
 
 local Sampler = {}
 Sampler.__index = Sampler
 
--- the weights of a file, or their averages; a folder of the reference keeps these in ema.pt
+-- loads the weights of a file, or their averages; a folder of the reference has averages in ema.pt
 local function fill(self, source, ema)
   local settings, averages <close> = self.settings, ema and ckpt.beside(source, "ema.pt") or nil
   local from = averages or source
@@ -40,9 +40,9 @@ local function fill(self, source, ema)
     average = ema})
   local fresh = report.fresh[1]
   if fresh then
-    base.raise("MR_E_CKPT", ("%s: weights of %s to start from, without %d tensors that a "
-      .. "rendering needs, as '%s'; try: moonreel train RECIPE --ckpt-path %s, then moonreel "
-      .. "sample with what it saves"):format(from.path, report.layout, #report.fresh, fresh.name,
+    base.raise("MR_E_CKPT", ("%s: weights of %s for training, without %d tensors that a "
+      .. "rendering needs, such as '%s'; try: moonreel train RECIPE --ckpt-path %s, then moonreel "
+      .. "sample with its checkpoint"):format(from.path, report.layout, #report.fresh, fresh.name,
       from.path))
   end
   if #report.missing > 0 then
@@ -55,20 +55,20 @@ local function fill(self, source, ema)
 end
 
 local read_open = options.declare("sample.open", {
-  { "ema", "boolean", "the averaged weights; as sampling.ema where absent" },
-  { "device", "text", "where to compute; the settings' where absent" },
-  { "threads", "integer", "of the device; the settings' where absent" },
+  { "ema", "boolean", "the averaged weights; absent: sampling.ema" },
+  { "device", "text", "where to compute; absent: that of the settings" },
+  { "threads", "integer", "threads of the device; absent: those of the settings" },
   { "outputs", "text", "folder of the runs", default = "outputs" },
-  { "settings", "mr.Settings", "a baked recipe in place of the checkpoint's own" },
-  { "defaults", "mr.Settings", "a baked recipe whose sampling and scheduler say how to render" },
+  { "settings", "mr.Settings", "a baked recipe in place of the checkpoint's settings" },
+  { "defaults", "mr.Settings", "a baked recipe whose sampling and scheduler are used" },
   { "overrides", "table", "fields over those of the checkpoint or folder, as settings.bake takes "
     .. "them", default = {} },
-  { "run", "text", "the directory of the run or stage that a checkpoint is of, where its path does "
-    .. "not say it" },
-  { "team", "mr.Team", "ranks that render together, all of which do the same; absent: this one" },
+  { "run", "text", "the directory of a checkpoint's run or stage, if its path does "
+    .. "not contain it" },
+  { "team", "mr.Team", "ranks that render together and all make the same calls; absent: one rank" },
 })
 
--- the settings that a checkpoint brings, or those of the reference for weights with config.json
+-- the settings in a checkpoint, or those of the reference for weights with config.json
 local function settings_of(source, overrides)
   local settings = require "moonreel.settings"
   local text = source.manifest and source.manifest.settings
@@ -79,16 +79,16 @@ local function settings_of(source, overrides)
   return #overrides > 0 and settings.with(own, overrides) or own
 end
 
--- what renders along the flow of a pipeline
+-- the module that renders along the flow of a pipeline
 local function along_of(pipe) return require("moonreel.sample." .. pipe.flow.name) end
 
--- what options ask for over the settings of a pipeline
+-- reads options over the settings of a pipeline
 local function read_request(pipe, defaults, given)
   local along = along_of(pipe)
   return request.read(given, defaults, along, {cleans = pipe.text.cleans, cell = along.cell(pipe)})
 end
 
--- where computing happens, which only open() asks for
+-- the device; only open() needs it
 local function device_of(self)
   return E.device(place.device(self.o.device or self.settings.device),
     self.o.threads or self.settings.threads)
@@ -97,7 +97,7 @@ end
 local Prepared = {}
 Prepared.__index = Prepared
 
--- The checkpoint, run or file that `spec` names. Where a recipe's ckpt_path names it, errors begin
+-- The checkpoint, run or file that `spec` names. If a recipe's ckpt_path names it, errors begin
 -- with the line that sets ckpt_path.
 local function found_by(spec, o)
   local recipe, file = o.settings, released.file_of(spec)
@@ -107,11 +107,11 @@ local function found_by(spec, o)
   return ckpt.resolve(file, o.outputs)
 end
 
---- Find what a rendering would open: settings are read, no weights are.
----@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json,
----   that of Open-Sora 2.0 or its file, or weights when `settings` are given
+--- Finds what a rendering would open: reads settings, but no weights.
+---@param spec string       a checkpoint, a run, RUN@STEP, a folder of weights with config.json, the
+---   folder of Open-Sora 2.0 or its file, or weights if `settings` are given
 ---@param given table|nil    ema, device, threads, outputs, settings, defaults, overrides, run
----@return mr.Prepared      settings, defaults, path, step, notes; read(options), open(); to be
+---@return mr.Prepared      settings, defaults, path, step, notes; read(options), open(); has to be
 ---   closed
 function sample.prepare(spec, given)
   local o = read_open(given)
@@ -140,25 +140,25 @@ local function pipe_of(settings, dtype, split)
   return blame.record(settings, "model", pipeline.of, settings, dtype, nil, split)
 end
 
--- those that only tell sizes, made once
+-- models that only know sizes, made once
 local function plain_of(self)
   self.plain = self.plain or pipe_of(self.settings, "f32")
   return self.plain
 end
 
---- What options would ask for; whether it can be rendered open models say.
+--- The request for these options; only open models know whether it can be rendered.
 ---@param given table  options of Sampler:request
----@return table       as moonreel.sample.request reads it
+---@return table       as in moonreel.sample.request
 function Prepared:read(given) return read_request(plain_of(self), self.defaults, given) end
 
---- Pixels of what sides of frames are multiples of; nil: of nothing.
+--- Sides of frames are multiples of this number of pixels; nil: of any number.
 ---@return integer|nil
 function Prepared:cell()
   local pipe = plain_of(self)
   return along_of(pipe).cell(pipe)
 end
 
---- Load the models.
+--- Loads the models.
 ---@return mr.Sampler  with settings, path, step, notes; codec: of its autoencoder
 function Prepared:open()
   local settings, o = self.settings, self.o
@@ -197,10 +197,10 @@ end
 function Prepared:close() self.source:close() end
 Prepared.__close = Prepared.close
 
---- Load the models of a checkpoint.
----@param spec string      as sample.prepare takes it
+--- Loads the models of a checkpoint.
+---@as in sample.prepare
 ---@param given table|nil
----@return mr.Sampler      as of Prepared:open
+---@return mr.Sampler      as from Prepared:open
 function sample.open(spec, given)
   local prepared <close> = sample.prepare(spec, given)
   return prepared:open()
@@ -231,7 +231,7 @@ end
 
 --- The program of one Euler step over B renderings.
 ---@param r table    the request
----@param way table  what else it depends on, by its `key`
+---@the other values on which it depends, with a `key` of them
 ---@return table     step, dims {B, C, T, H, W}, way
 function Sampler:program(r, way)
   local key = ("%dx%dx%d b%d %s"):format(r.frames, r.height, r.width, r.batch, way.key)
@@ -245,8 +245,8 @@ function Sampler:program(r, way)
   return self.programs[key]
 end
 
---- Noise of B renderings in a loop: it belongs to the seed alone, whatever is rendered along with
--- it. The reference seeds again before every loop and draws for the whole batch at once, for the
+--- Noise of B renderings in a loop. It depends on the seed only, not on other renderings of the
+-- batch. The reference seeds again before every loop and draws for the whole batch at once, for the
 -- start (key 0) and for each step of a conditioned rendering.
 ---@param r table         the request
 ---@param items table[]   empty places repeat the last one
@@ -268,9 +268,9 @@ function Sampler:noise(r, items, purpose, key, loop)
   return all
 end
 
---- What is called after each Euler step of a request.
+--- The function that is called after each Euler step of a request.
 ---@param r table         the request
----@param items table[]   that are rendered
+---@param items table[]   the items of the batch
 ---@return fun(i: integer, prog: mr.Program, z: mr.Tensor)
 function Sampler:watch(r, items)
   return function(i, prog, z)
@@ -285,8 +285,8 @@ function Sampler:watch(r, items)
   end
 end
 
--- give the frames of a piece to a clip from frame `skip` on and before frame `stop`, and keep its
--- last `kept`
+-- passes the frames of a piece to a clip, from frame `skip` on and before frame `stop`, and keeps
+-- its last `kept`
 local function show(self, r, z, clip, skip, stop, kept)
   local last, filled
   self.codec:decode(z, r, function(pictures, first)
@@ -307,7 +307,7 @@ local function show(self, r, z, clip, skip, stop, kept)
   return last
 end
 
--- what was begun goes, when a rendering ends early, too
+-- unfinished output is removed, also when a rendering ends early
 local sinks = {__close = function(list)
   for _, one in ipairs(list) do
     if one.close then
@@ -316,7 +316,7 @@ local sinks = {__close = function(list)
   end
 end}
 
--- all loops of at most B items
+-- renders all loops of at most B items
 local function render_batch(self, r, items)
   local before, clips, along = {}, {}, self.along
   local open <close> = setmetatable({}, sinks)
@@ -331,7 +331,7 @@ local function render_batch(self, r, items)
       before[b] = show(self, r, z:slice(0, b - 1, b):reshape{table.unpack(z.shape, 2)}, open[b],
         skip, r.frames - hidden, item.conditions:kept(loop))
     end
-    -- the collector sees handles of tensors, not their memory
+    -- the garbage collector sees only the handles of tensors, not their memory
     collectgarbage()
   end
   for b, one in ipairs(open) do
@@ -350,7 +350,7 @@ local function check_frames(self, r, given)
   end
 end
 
--- refuse sizes that no latent has, and what does not fit into the memory
+-- refuses sizes without a latent, and sizes that do not fit into memory
 local function check_size(self, r)
   local auto = self.pipe.autoencoder
   local size = auto:latent(r.frames, r.height, r.width)
@@ -364,15 +364,15 @@ local function check_size(self, r)
   fit.check(r, bytes, (self.device:memory()))
 end
 
--- Seconds that all steps are expected to take. Few operations are done before rates are probed.
+-- Seconds that all steps are expected to take. With few operations the rates are not probed.
 local function expected_s(self, r)
   local prog = self:program(r, self.along.way(r)).step
   return prog:cost().flop * r.total > MANY and prog:plan().seconds * r.total or nil
 end
 
---- What options ask for, over the settings; refused here rather than after the first piece.
+--- Reads options over the settings, and refuses errors here rather than after the first piece.
 ---@param given table  prompts; the rest defaults to the settings, help(sampler.render) lists it
----@return table       the request, as moonreel.sample.request reads it
+---@return table       the request, as in moonreel.sample.request
 function Sampler:request(given)
   local r = read_request(self.pipe, self.defaults, given)
   self.along.check(self, r)
@@ -381,8 +381,8 @@ function Sampler:request(given)
   return r
 end
 
--- Numbers of the items that are rendered together, at most r.batch. Under compat only those of one
--- seed and number are: their noise is drawn at once.
+-- Numbers of the items that are rendered together, at most r.batch. Under compat only items with
+-- the same seed and number, because their noise is drawn at once.
 local function batches(self, r)
   local list, open = {}, {}
   for i, item in ipairs(r.items) do
@@ -396,11 +396,11 @@ local function batches(self, r)
   return list
 end
 
---- Render every prompt with every seed.
----@param given table  options of Sampler:request, or what it returned.
----   sink(item, request) may give an object whose write(pixels u8 [n, 3, H, W]) takes frames in
----   order and whose finish() gives what render returns for it: memory is then that of one piece;
----   its close(), where it has one, is called at the end, also of a rendering that fails
+--- Renders every prompt with every seed.
+---@param given table  options of Sampler:request, or its result. sink(item, request) may return an
+---   object whose write(pixels u8 [n, 3, H, W]) takes frames in order, and whose finish() gives the
+---   result of render for it: memory is then that of one piece. Its close(), if it has one, is
+---   called at the end, even if a rendering fails
 ---@return table  clips, prompts slowest: {prompt, seed, index, number, frames, height, width, fps,
 ---   pixels = u8 [T][3][H][W]}
 function Sampler:render(given)
@@ -422,10 +422,11 @@ function Sampler:render(given)
   return clips
 end
 
---- Refuse now what no checkpoint of a recipe could render: prompts, sizes, fields.
+--- Refuses, before training, everything that no checkpoint of a recipe could render: prompts,
+-- sizes, fields.
 ---@param settings table     baked
 ---@param pipe mr.Pipeline   its models
----@return table             the request of its own prompts, as moonreel.sample.request reads it
+---@return table             the request for its own prompts, as in moonreel.sample.request
 function sample.rehearse(settings, pipe)
   local self = {settings = settings, defaults = settings, pipe = pipe}
   local found = require("moonreel.sample.prompts").read(nil, settings)
@@ -435,11 +436,11 @@ function sample.rehearse(settings, pipe)
   return r
 end
 
---- The programs that would render a recipe's own prompts, compiled without weights.
+--- The programs for rendering a recipe's own prompts, compiled without weights.
 ---@param settings table     baked
 ---@param pipe mr.Pipeline   its models
----@param exec mr.Exec       of E.plan
----@return table step        prog: mr.Program of an Euler step; runs: how often it runs
+---@from E.plan
+---@return table step        prog: mr.Program of an Euler step; runs: number of its runs
 ---@return table request
 function sample.programs(settings, pipe, exec)
   local r = sample.rehearse(settings, pipe)
@@ -449,11 +450,12 @@ function sample.programs(settings, pipe, exec)
     * r.steps}, r
 end
 
---- A sampler of models without weights: what rendering takes does not depend on these.
+--- A sampler of models without weights, for measuring the cost of a rendering, which does not
+-- depend on weights.
 ---@param settings table     baked
----@param pipe mr.Pipeline   its models, of which none lies apart
+---@its models, none of them separate
 ---@param exec mr.Exec
----@param device mr.Device   of exec; both are left open
+---@the device of exec; both stay open
 ---@return mr.Sampler
 function sample.bare(settings, pipe, exec, device)
   return setmetatable({settings = settings, defaults = settings, path = "no checkpoint",
@@ -461,8 +463,8 @@ function sample.bare(settings, pipe, exec, device)
     codec = codec.new(pipe, exec, device)}, Sampler)
 end
 
---- Write a clip: one frame as PNG, more as MP4.
----@param clip table   of Sampler:render
+--- Writes a clip: one frame as PNG, several as MP4.
+---@param clip table   from Sampler:render
 ---@param stem string  path without extension
 ---@return string path
 function sample.write(clip, stem)

@@ -20,7 +20,7 @@ function names.frames(text)
   return n
 end
 
--- keys of aspects by name; some are not the nearest to what the name says
+-- keys of aspects by name; some are not the nearest to the aspect of the name
 local aspects = { ["3:8"] = 0.38, ["9:21"] = 0.43, ["12:25"] = 0.48, ["1:2"] = 0.50,
   ["9:17"] = 0.53, ["27:50"] = 0.54, ["9:16"] = 0.56, ["5:8"] = 0.62, ["2:3"] = 0.67,
   ["3:4"] = 0.75, ["1:1"] = 1.00, ["4:3"] = 1.33, ["3:2"] = 1.50, ["16:9"] = 1.78,
@@ -29,7 +29,7 @@ local aspects = { ["3:8"] = 0.38, ["9:21"] = 0.43, ["12:25"] = 0.48, ["1:2"] = 0
 --- The size of a resolution that is nearest to an aspect.
 ---@param resolution table  its aspects: rows {height / width, height, width}
 ---@param aspect string     HEIGHT:WIDTH
----@return integer|nil height  nil: the aspect is no HEIGHT:WIDTH
+---@return integer|nil height  nil: the aspect is not HEIGHT:WIDTH
 ---@return integer|nil width
 function names.size(resolution, aspect)
   local high, wide = aspect:match("^(%d+):(%d+)$")
@@ -46,9 +46,9 @@ function names.size(resolution, aspect)
   return nearest.height, nearest.width
 end
 
---- The path of a rendering without its ending.
+--- The path of a rendering without its extension.
 ---@param folder string
----@param how table  index, from 0; name (sample); prompt, where it is the name; many: a prompt has
+---@param how table  index, from 0; name (sample); prompt, if it is the name; many: a prompt has
 ---   several renderings, of which this is number k
 ---@return string
 function names.path(folder, how)
@@ -56,10 +56,11 @@ function names.path(folder, how)
   return ("%s/%s%s"):format(folder, name, how.many and "-" .. how.k or "")
 end
 
---- The path of a rendering without its ending as Open-Sora 2.0 has it. Ref: opensora-2.0.md 16.2.
+--- The path of a rendering without its extension, by the rule of Open-Sora 2.0. Ref:
+-- opensora-2.0.md 16.2.
 ---@param folder string
 ---@param how table  name, or stem (of the prompts' file) and index; k (sample, from 0); prefix;
----   prompt, where it is the name
+---   prompt, if it is the name
 ---@return string
 function names.path20(folder, how)
   if how.prompt then

@@ -1,6 +1,5 @@
---- Names of rendered files: by our own rule, or as Open-Sora 2.0 names them in a folder per
--- resolution, with the text in a file next to each. Ref: opensora-1.2.md 3.2, opensora-2.0.md
--- 16.2.
+--- Names of rendered files: by our own rule, or by that of Open-Sora 2.0, in a folder per
+-- resolution, with the text in a file next to each. Ref: opensora-1.2.md 3.2, opensora-2.0.md 16.2.
 -- @module moonreel.sample.naming
 local names = require "moonreel.sample.names"
 
@@ -9,7 +8,7 @@ local naming = {}
 local Naming = {}
 Naming.__index = Naming
 
--- a prompt as the name of a file, which systems bound; nil: it has no letters for one
+-- a prompt as a file name, within the limits of file systems; nil if no character can be used
 local function name_of(prompt)
   local name = prompt:gsub("[/%c]", "-")
   -- no character is cut in two
@@ -20,7 +19,7 @@ local function name_of(prompt)
   return stop > 0 and name:sub(1, stop) or nil
 end
 
--- how the renderings of each prompt are named; the name of a prompt stands for one
+-- the rules for the names of each prompt's renderings; a prompt may only have one name
 local function rules(found, s)
   local used, list, prefix = {}, {}, s.sampling.save_prefix
   for i, row in ipairs(found.rows) do
@@ -33,10 +32,10 @@ local function rules(found, s)
   return list
 end
 
---- Names for the renderings of prompts.
----@param found table     of moonreel.sample.prompts
+--- The names of the renderings of prompts.
+---@from moonreel.sample.prompts
 ---@param s table         settings: sampling, compat
----@param request table   of moonreel.sample.request: items, frames, loop
+---@from moonreel.sample.request: items, frames, loop
 ---@return mr.Naming      stem(item), files(), folder, text
 function naming.new(found, s, request)
   local theirs = s.compat == "opensora-2.0"
@@ -47,8 +46,8 @@ function naming.new(found, s, request)
       or ("%dx%d"):format(request.height, request.width)) or nil, text = theirs }, Naming)
 end
 
---- The path of a rendering below the folder, without its ending.
----@param item table  of the request
+--- The path of a rendering below the folder, without its extension.
+---@param item table  an item of the request
 ---@return string
 function Naming:stem(item)
   local how = setmetatable({ k = item.number, many = item.many },
@@ -63,7 +62,7 @@ function Naming:stem(item)
   return (how.prefix or "") .. names.path("", how):sub(2)
 end
 
---- All files that will be written.
+--- All files that the rendering will write.
 ---@return string[]
 function Naming:files()
   local all = {}

@@ -8,14 +8,14 @@ local output = {}
 local Clip = {}
 Clip.__index = Clip
 
--- what is said of every clip
+-- the facts that every clip has
 local function facts(item, fps)
   return {prompt = item.prompt, seed = item.seed, index = item.index, number = item.number,
     fps = fps, frames = 0}
 end
 
 --- Frames kept in memory.
----@param item table  of moonreel.sample.request
+---@param item table  from moonreel.sample.request
 ---@param r table     the request
 ---@return table      write(pixels), finish() -> {prompt, seed, index, number, frames, height,
 ---   width, fps, pixels}
@@ -23,7 +23,7 @@ function output.collect(item, r)
   return setmetatable({facts = facts(item, r.save_fps), parts = {}}, Clip)
 end
 
--- count frames and note their size
+-- counts frames and records their size
 local function count(f, pixels)
   f.frames, f.height, f.width = f.frames + pixels.shape[1], pixels.shape[3], pixels.shape[4]
 end
@@ -42,19 +42,19 @@ end
 local File = {}
 File.__index = File
 
---- Frames written to a file: one as PNG, more as MP4. To be closed: without finish() nothing is
--- left of it.
+--- Writes frames to a file: one as PNG, several as MP4. It has to be closed; without finish() no
+-- file is left.
 ---@param stem string  path without extension
----@param item table   as for collect
+---@param item table   as in collect
 ---@param fps number   of the file
 ---@param text string|nil  written next to it
----@return table       write(pixels), finish() -> as of collect, with path in place of pixels;
+---@return table       write(pixels), finish() -> as from collect, with path in place of pixels;
 ---   close()
 function output.file(stem, item, fps, text)
   return setmetatable({stem = stem, facts = facts(item, fps), text = text}, File)
 end
 
--- the encoder; the first frame waits, it may stay the only one
+-- opens the encoder; the first frame waits, because it may be the only one
 local function encoder_of(self)
   if not self.encoder then
     local f = self.facts

@@ -11,11 +11,11 @@ local known = {
   low16s = { frames = "16s", resolution = "360p", aspect_ratio = "9:16" },
 }
 
---- What a preset sets.
+--- The fields of a preset.
 ---@param name string
 ---@param command string  for the error
----@return table preset   frames: a length by its name; overrides: of sampling.resolution and
----   aspect_ratio, as settings.bake takes them; MR_E_USAGE for another name
+---@return table preset   frames: a length by its name; overrides: sampling.resolution and
+---   aspect_ratio, for settings.bake; MR_E_USAGE for another name
 function presets.of(name, command)
   local preset = known[name]
   if not preset then
@@ -30,9 +30,9 @@ function presets.of(name, command)
   return { frames = preset.frames, overrides = overrides }
 end
 
---- A size by name goes over the height and width that a checkpoint or recipe brings.
+--- Makes a size by name override the height and width of a checkpoint or recipe.
 ---@param overrides table  gets them as its first rows
----@param argument string  that names the size
+---@param argument string  the argument with the size
 function presets.clear_size(overrides, argument)
   for i, key in ipairs { "height", "width" } do
     table.insert(overrides, i, { key = "sampling." .. key, text = "none", argument = argument })

@@ -1,6 +1,5 @@
 --- Reads the prompts of a rendering: from the command line, from a recipe, from a file with one
--- prompt per line, or from a table with further columns for each prompt. Ref: opensora-2.0.md
--- 16.2.
+-- prompt per line, or from a table with more columns for each prompt. Ref: opensora-2.0.md 16.2.
 -- @module moonreel.sample.prompts
 local base = require "moonreel.core.base"
 local csv = require "moonreel.text.csv"
@@ -8,9 +7,9 @@ local grammar = require "moonreel.caption.prompt"
 
 local prompts = {}
 
-local MARK = "^\xEF\xBB\xBF" -- some editors begin a text with it
+local MARK = "^\xEF\xBB\xBF" -- some editors write this mark at the beginning of a text
 
--- a prompt per line, without the spaces around it
+-- the prompts of a file with one per line, without surrounding spaces
 local function lines_of(path)
   local rows, number = {}, 0
   for line in (base.read_file(path):gsub(MARK, "") .. "\n"):gmatch "([^\n]*)\n" do
@@ -32,13 +31,13 @@ local function table_of(path)
   end
   local rows, columns = csv.rows(content, path)
   if not columns.text then
-    base.raise("MR_E_DATA", ("%s: no column 'text'; expected text and, where there are, ref, neg, "
-      .. "name"):format(path))
+    base.raise("MR_E_DATA", ("%s: there is no column 'text'; expected text and optionally ref, "
+      .. "neg, name"):format(path))
   end
   return rows
 end
 
--- rows of a file, and what it is called without its ending
+-- the rows of a file, and its name without the extension
 local function of_file(path)
   local stem = path:match "([^/]+)$":gsub("%.[^.]*$", "")
   local rows = path:find "%.csv$" and table_of(path) or lines_of(path)
@@ -48,7 +47,7 @@ local function of_file(path)
   return rows, stem
 end
 
---- Refuse a text that is no prompt: not UTF-8, or with braces that hold no JSON.
+--- Refuses a text that cannot be a prompt: not UTF-8, or with invalid JSON in braces.
 ---@param text string
 function prompts.check(text)
   if not utf8.len(text) then
@@ -67,11 +66,12 @@ local function of_texts(texts)
   return rows, "prompt"
 end
 
---- Find them.
----@param given string[]|nil  of the command line
+--- Finds the prompts.
+---@param given string[]|nil  from the command line
 ---@param s table             settings
----@return table              rows: {text; ref, neg, name: texts, where a table has them}, those of
----   start_index on; first: number of the first, from 0; stem: of the file, "prompt" for others
+---@return table              rows: {text; ref, neg, name: texts, if the table has them}, from
+---   start_index on; first: number of the first, from 0; stem: name of the file, "prompt" for other
+---   sources
 function prompts.read(given, s)
   local texts = given or s:plain "sampling.prompts"
   local path = s.sampling.prompt_path or s.dataset.type == "text" and s.dataset.data_path or nil
@@ -86,14 +86,15 @@ function prompts.read(given, s)
   local rows = table.move(all, first + 1, math.min(stop, #all), 1, {})
   if #rows == 0 then
     base.raise("MR_E_USAGE", (#all == 0
-      and 'no prompt; try: --prompt "a red circle going up"'
-      or ("no prompt from index %d on and below %d; there are %d, the first is 0"):format(first,
+      and 'there is no prompt; try: --prompt "a red circle going up"'
+      or ("there is no prompt with an index from %d to below %d; there are %d prompts, counted "
+      .. "from 0"):format(first,
         stop, #all)))
   end
   return { rows = rows, first = first, stem = stem }
 end
 
--- a column of rows, nil where no row has it
+-- a column of rows; nil if no row has it
 local function column(rows, name)
   local list, any = {}, false
   for i, row in ipairs(rows) do
@@ -103,9 +104,9 @@ local function column(rows, name)
   return any and list or nil
 end
 
---- What they are for sampler:render.
+--- The prompts as options of sampler:render.
 ---@param rows table[]
----@return table  prompts; references, negatives: nil where no row has one
+---@return table  prompts; references, negatives: nil if no row has one
 function prompts.options(rows)
   return { prompts = column(rows, "text"), references = column(rows, "ref"),
     negatives = column(rows, "neg") }

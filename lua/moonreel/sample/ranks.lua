@@ -1,6 +1,6 @@
 --- Ranks that render together: they share layers (plugin_config.tp_size) and tokens (sp_size) of
--- the model that denoises, and the clips of its autoencoder (plugin_config_ae). Every rank encodes
--- captions, the first one writes.
+-- the diffusion model, and the clips of its autoencoder (plugin_config_ae). Every rank encodes
+-- captions; the first rank writes files.
 -- @module moonreel.sample.ranks
 local base = require "moonreel.core.base"
 local clips = require "moonreel.comm.clips"
@@ -8,8 +8,8 @@ local mesh = require "moonreel.comm.mesh"
 
 local ranks = {}
 
---- How many share what. A recipe for more ranks than there are uses those there are, as the
--- reference has it. Raises where some would have nothing to do.
+--- How many ranks share layers and tokens. A recipe for more ranks uses the existing ones, as in
+-- the reference. Raises an error if some ranks would have nothing to do.
 ---@param settings table   baked; its plugin_config
 ---@param size integer     ranks
 ---@return integer layers, integer tokens
@@ -17,9 +17,10 @@ function ranks.sizes(settings, size)
   local layers = math.min(mesh.layers(settings), size)
   local tokens = math.min(mesh.shared(settings), size // layers)
   if layers * tokens ~= size then
-    base.raise("MR_E_USAGE", ("sample: %d ranks, of which plugin_config.tp_size = %d share layers "
-      .. "and plugin_config.sp_size = %d tokens: expected %d x %d ranks; try: moonreel -n %d "
-      .. "sample, or plugin_config.tp_size=%d plugin_config.sp_size=1"):format(size, layers, tokens,
+    base.raise("MR_E_USAGE", ("sample: there are %d ranks; plugin_config.tp_size = %d ranks "
+      .. "share layers and plugin_config.sp_size = %d share tokens; expected %d x %d ranks; try: "
+      .. "moonreel -n %d sample, or plugin_config.tp_size=%d plugin_config.sp_size=1"):format(size,
+      layers, tokens,
       layers, tokens, layers * tokens, size))
   end
   return layers, tokens
@@ -33,12 +34,12 @@ function ranks.split(settings, team)
   return mesh.split(settings, team.rank, (ranks.sizes(settings, team.size)), true)
 end
 
---- Connect them. Collective.
+--- Connects the ranks. Collective.
 ---@param settings table
 ---@param team mr.Team
 ---@param model table       declared over the split
 ---@param beside boolean    the device exchanges while it computes
----@return mr.Sequence|nil  that share tokens; nil: none
+---@return mr.Sequence|nil  the ranks that share tokens; nil: none do
 function ranks.connect(settings, team, model, beside)
   if team.size == 1 then
     return nil
@@ -49,10 +50,11 @@ function ranks.connect(settings, team, model, beside)
     .sequence
 end
 
---- Share the clips of the autoencoder. Fewer ranks than its recipe has share them all. Collective.
+--- Shares the clips of the autoencoder. If there are fewer ranks than in its recipe, all of them
+-- share. Collective.
 ---@param settings table      with plugin_config_ae
 ---@param team mr.Team
----@param auto mr.Autoencoder that lies apart
+---@a separate autoencoder
 function ranks.clips(settings, team, auto)
   local how = clips.of(settings)
   how.ranks = math.min(how.ranks, team.size)

@@ -8,10 +8,10 @@ local media = require "moonreel.core.media"
 
 local references = {}
 
-local AT_ONCE = 16  -- frames of a reference that are held as they are shown
+local AT_ONCE = 16  -- frames of a reference in memory at their own size
 
--- frames of a reference at the size of the rendering, as the reference scales them: pictures in
--- bytes, frames of videos in f32
+-- frames of a reference at the size of the rendering, scaled as in the reference implementation:
+-- pictures in bytes, frames of videos in f32
 local function covered(path, r, start, count)
   local parts, picture = {}, data.scan(path).image
   for from = start, start + count - 1, AT_ONCE do
@@ -29,7 +29,7 @@ local function scaled(path, r, start, count)
   return T.from({count, 3, r.height, r.width}, pixels, "u8")
 end
 
--- what another pipeline has rendered; frames between bytes are for an autoencoder that takes them
+-- frames that another pipeline has rendered, with fractions of a byte if the autoencoder takes them
 local function rendered(clip, r, start, count, exact)
   local pixels = T.from({clip.frames, 3, clip.height, clip.width}, clip.pixels, "u8")
     :slice(0, start, start + count)
@@ -40,7 +40,7 @@ local function rendered(clip, r, start, count, exact)
     picture = clip.frames == 1 or not exact})
 end
 
--- run f; an error says which reference it is about
+-- runs f; an error names the reference
 local function about(i, f, ...)
   local good, result = pcall(f, ...)
   if not good and type(result) == "table" then
@@ -50,21 +50,21 @@ local function about(i, f, ...)
   return assert(good and result, result)
 end
 
---- Frames of one.
+--- The number of frames of a reference.
 ---@param paths table  files, or clips as moonreel.sample renders them
----@param i integer    which, from 1
+---@param i integer    number of the reference, from 1
 ---@return integer
 function references.frames(paths, i)
   local one = paths[i]
   return type(one) == "table" and one.frames or about(i, data.scan, one).frames
 end
 
---- Pixels of one.
----@param paths table    as of references.frames
+--- Pixels of a reference.
+---@as in references.frames
 ---@param i integer
 ---@param r table        height, width
----@param how table      exact: scaled as the reference scales, for an autoencoder that takes pixels
----   between bytes; compat; start, frames: nil for all
+---@param how table      exact: scaled as in the reference implementation, for an autoencoder that
+---   takes fractions of a byte; compat; start, frames: nil for all
 ---@return mr.Tensor     u8 or f32 [n, 3, H, W]
 function references.pixels(paths, i, r, how)
   local one, start = paths[i], how.start or 0

@@ -11,11 +11,11 @@ local released = {}
 
 local RECIPE = "opensora-1.2/sample"
 
--- fields of config.json that the model has too
+-- fields of config.json that the model also has
 local FIELDS = { "depth", "hidden_size", "num_heads", "patch_size", "in_channels",
   "caption_channels", "model_max_length", "input_sq_size", "mlp_ratio", "qk_norm", "pred_sigma" }
 
--- models of Open-Sora 2.0, the first one of a folder before the others, and where recipes have them
+-- models of Open-Sora 2.0, in the order in which a folder is searched, and their recipes
 local FILES = { { "Open_Sora_v2.safetensors", "opensora-2.0/inference/256px" },
   { "Open_Sora_v2_Video_DC_AE.safetensors", "opensora-2.0/inference/high_compression" } }
 local HOME = "^%./ckpts/"
@@ -29,7 +29,7 @@ local function known(path)
   end
 end
 
---- The file that the folder of Open-Sora 2.0 stands for; another path stays as it is.
+--- The file that the folder of Open-Sora 2.0 means; other paths are unchanged.
 ---@param spec string
 ---@return string
 function released.file_of(spec)
@@ -42,7 +42,7 @@ function released.file_of(spec)
   return spec
 end
 
--- settings of a recipe of 2.0 with all that it names in the folder of the weights
+-- settings of a recipe of 2.0, with its files in the folder of the weights
 local function of_20(folder, recipe, overrides)
   local settings, all = require "moonreel.settings", {}
   for _, leaf in ipairs(settings.bake(recipe):leaves()) do
@@ -54,7 +54,7 @@ local function of_20(folder, recipe, overrides)
   return settings.bake(recipe, table.move(overrides, 1, #overrides, #all + 1, all))
 end
 
--- settings by the config.json of a folder
+-- settings from the config.json of a folder
 local function by_config(path, overrides)
   local config, all = read_config(path), {}
   for _, field in ipairs(FIELDS) do
@@ -70,7 +70,7 @@ end
 
 --- Settings for weights.
 ---@param source mr.Checkpoint
----@param overrides table  as for settings.bake, over what config.json or the recipe says
+---@as in settings.bake, over the values of config.json or the recipe
 ---@return table settings
 function released.settings(source, overrides)
   local folder, recipe = known(source.path)
@@ -79,8 +79,9 @@ function released.settings(source, overrides)
   end
   local path = source.path .. "/config.json"
   if not base.exists(path) then
-    base.raise("MR_E_USAGE", ("%s: these are weights without settings or config.json; try: "
-      .. "moonreel sample RECIPE --ckpt-path %s"):format(source.path, source.path))
+    base.raise("MR_E_USAGE", ("%s: this file has weights, but no settings, and there is no "
+      .. "config.json next to it; try: moonreel sample RECIPE --ckpt-path %s"):format(source.path,
+      source.path))
   end
   return by_config(path, overrides)
 end

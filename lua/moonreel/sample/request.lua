@@ -11,14 +11,14 @@ local options = require "moonreel.text.options"
 
 local request = {}
 
--- the most frames a second that a file of a clip takes
+-- the highest frame rate of a clip's file
 local FASTEST = 1000
 
--- sides of a resolution of 2.0 are multiples of this where a model asks for nothing else
+-- sides of a resolution of 2.0 are multiples of this, unless a model needs another number
 local CELL = 16
 
--- the size of a resolution of Open-Sora 2.0, which counts width to height; nil: it is no such
--- resolution
+-- the size of a resolution of Open-Sora 2.0, whose aspects are width to height; nil if it is not
+-- such a resolution
 local function computed_size(s, name, aspect, cell)
   local known = aspects.resolution(name, cell)
   if not known then
@@ -35,11 +35,12 @@ local function computed_size(s, name, aspect, cell)
     .. "expected WIDTH:HEIGHT, one of %s", name, aspect, table.concat(all, ", "))
 end
 
--- pixels of sampling.resolution at sampling.aspect_ratio; height before width, but in names of 2.0
+-- pixels of sampling.resolution at sampling.aspect_ratio, which is height to width, except for
+-- names of 2.0
 local function named_size(s, cell)
   local name, aspect = s.sampling.resolution, s.sampling.aspect_ratio or "1:1"
   if not name then
-    base.raise("MR_E_USAGE", "sample: no size; try: --size 256x256, or --resolution 240p "
+    base.raise("MR_E_USAGE", "sample: no size is set; try: --size 256x256, or --resolution 240p "
       .. "--aspect-ratio 9:16")
   end
   local known = s:plain("resolutions")
@@ -49,8 +50,8 @@ local function named_size(s, cell)
     if height then
       return height, width
     end
-    base.raise("MR_E_USAGE", ("%s: sampling.resolution: no resolution '%s'; known: %s, and names "
-      .. "as 256px"):format(s:origin("sampling.resolution"), name,
+    base.raise("MR_E_USAGE", ("%s: sampling.resolution: there is no resolution '%s'; expected "
+      .. "one of %s, or names as 256px"):format(s:origin("sampling.resolution"), name,
       table.concat(environment.sorted_keys(known), ", ")))
   end
   local height, width = names.size(resolution, aspect)
@@ -64,41 +65,41 @@ end
 
 local read = options.declare("sampler:render", {
   { "prompts", "table", "texts; required" },
-  { "seeds", "table", "integers; sampling.seeds where absent" },
-  { "frames", "integer", "sampling.frames where absent" },
-  { "height", "integer", "sampling.height, or that of sampling.resolution, where absent" },
+  { "seeds", "table", "integers; absent: sampling.seeds" },
+  { "frames", "integer", "absent: sampling.frames" },
+  { "height", "integer", "absent: sampling.height, or that of sampling.resolution" },
   { "width", "integer", "as height" },
-  { "fps", "number", "frames/s that the model reads; sampling.fps where absent" },
+  { "fps", "number", "frames/s for the model; absent: sampling.fps" },
   { "save_fps", "number", "of the file; sampling.save_fps where absent, else fps over "
     .. "sampling.frame_interval" },
   { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent, of 2.0 "
     .. "sampling.num_steps" },
-  { "guidance", "number", "scheduler.cfg_scale where absent, of 2.0 sampling.guidance; 1: none" },
-  { "method", "text", "of 2.0: how guidance is applied; sampling.method where absent" },
-  { "cond_type", "text", "of 2.0: the visual condition; sampling.cond_type where absent" },
-  { "plain", "boolean", "of 2.0: rate and motion do not stand behind the texts" },
+  { "guidance", "number", "absent: scheduler.cfg_scale, of 2.0 sampling.guidance; 1: no guidance" },
+  { "method", "text", "of 2.0: how guidance is applied; absent: sampling.method" },
+  { "cond_type", "text", "of 2.0: the visual condition; absent: sampling.cond_type" },
+  { "plain", "boolean", "of 2.0: do not append rate and motion to the texts" },
   { "batch_size", "integer", "renderings at once; absent: sampling.batch_size, batch_size or 1" },
-  { "loop", "integer", "pieces, each going on from the one before; sampling.loop where absent" },
+  { "loop", "integer", "pieces, each continuing the one before; absent: sampling.loop" },
   { "num_sample", "integer", "renderings of each prompt and seed; sampling.num_sample where "
     .. "absent" },
   { "references", "table", "paths of each prompt, FILE;FILE; sampling.reference_path where "
     .. "absent" },
-  { "strategies", "table", "conditions of each prompt; sampling.mask_strategy where absent" },
-  { "negatives", "table", "of 2.0: what each prompt is not; sampling.neg where absent" },
-  { "after", "table", "clips as render returns them, one for each rendering: its last reference, "
-    .. "and its first frame where no condition is given" },
-  { "sink", "function", "(item, clip): takes a rendering while it is made, see sample.init" },
+  { "strategies", "table", "conditions of each prompt; absent: sampling.mask_strategy" },
+  { "negatives", "table", "of 2.0: negative prompt of each prompt; absent: sampling.neg" },
+  { "after", "table", "clips from render, one for each rendering: its last reference, "
+    .. "and its first frame if there is no condition" },
+  { "sink", "function", "(item, clip): receives a rendering while it is made, see sample.init" },
   { "watch", "function", "called with the number of each Euler step and its program" },
-  { "progress", "function", "called before the first Euler step and after each with how many are "
-    .. "done, and of how many; before the first also with the seconds that all are expected to "
-    .. "take, where they are many operations" },
+  { "progress", "function", "called before the first Euler step and after each with the number "
+    .. "of steps done and in all; before the first, if there are many operations, also with the "
+    .. "expected seconds" },
 })
 
--- a text for each prompt: the last one holds for those behind it
+-- a text for each prompt: the last one is used for later prompts, too
 local function of_prompt(list, i) return list and (list[i] or list[#list]) or nil end
 
--- No text for a prompt is passed over: those of the command line go with its prompts, those of a
--- recipe with the recipe's.
+-- Refuses texts without a prompt. Those of the command line belong to its prompts, those of a
+-- recipe to the recipe's.
 local function check_lists(o, s, along)
   for name, field in pairs { references = "reference_path", strategies = "mask_strategy",
       negatives = "neg" } do
@@ -106,11 +107,11 @@ local function check_lists(o, s, along)
     local last = chain[#chain]
     local list = o[name] or last and last.command_line and s:plain("sampling." .. field)
     if o[name] and instead then
-      base.raise("MR_E_USAGE", ("sample: %s: renderings with model.type = %s do not take it; try: "
+      base.raise("MR_E_USAGE", ("sample: %s: model.type = %s does not use it; try: "
         .. "%s"):format(field, s.model.type, instead))
     elseif list and #list > #o.prompts then
-      base.raise("MR_E_USAGE", ("sample: %d texts of %s for %d prompt%s; expected one for each at "
-        .. "most: the last one is used for all later prompts"):format(#list, field, #o.prompts,
+      base.raise("MR_E_USAGE", ("sample: %d texts of %s for %d prompt%s; expected at most one "
+        .. "for each; the last one is used for all later prompts"):format(#list, field, #o.prompts,
         #o.prompts == 1 and "" or "s"))
     end
   end
@@ -134,7 +135,7 @@ local function items_of(r, o, s, along, pipe)
   end
 end
 
--- renderings of another pipeline, each the last reference of one here
+-- makes each rendering of another pipeline the last reference of one here
 local function take_after(items, clips)
   if #clips ~= #items then
     base.raise("MR_E_USAGE", ("sample: after = %d clips, but there are %d renderings; expected one "
@@ -147,32 +148,32 @@ local function take_after(items, clips)
   end
 end
 
--- a side as whole cells hold it
+-- a side rounded up to whole cells
 local function whole(side, cell) return cell and -(-side // cell) * cell or side end
 
---- Refuse fields that another way of rendering reads.
+--- Refuses fields that only another way of rendering uses.
 ---@param settings table   baked
----@param fields string[]  of sampling
+---@fields of sampling
 ---@param instead string   what to try
 function request.refuse(settings, fields, instead)
   for _, name in ipairs(fields) do
     local field = "sampling." .. name
     if settings.sampling[name] and not settings:origin(field):find("^default") then
-      blame.raise(settings, field, "MR_E_USAGE", "%s = %s: renderings with model.type = %s do not "
-        .. "take it; try: %s", field, kinds.show(settings:get(field)), settings.model.type, instead)
+      blame.raise(settings, field, "MR_E_USAGE", "%s = %s: model.type = %s does not "
+        .. "use it; try: %s", field, kinds.show(settings:get(field)), settings.model.type, instead)
     end
   end
 end
 
---- Read options over settings.
----@param given table        as sampler:render takes it
+--- Reads options over settings.
+---@as in sampler:render
 ---@param settings table     baked: sampling, scheduler, resolutions
----@param along table        what renders: moonreel.sample.rflow, moonreel.sample.shifted
----@param pipe table         cleans: captions are cleaned before they are encoded; cell: pixels of
----   what sides are multiples of, nil: of nothing
----@return table             frames, height, width, fps, save_fps, batch, loop, num_sample, and what
----   along.read gives; items: {prompt, words, seed, paths, strategy, negative, index, number, many:
----   its prompt has several}; sink, watch, progress
+---@the flow module: moonreel.sample.rflow, moonreel.sample.shifted
+---@param pipe table         cleans: captions are cleaned before they are encoded; cell: sides are
+---   multiples of this number of pixels; nil: of any
+---@return table             frames, height, width, fps, save_fps, batch, loop, num_sample, and the
+---   results of along.read; items: {prompt, words, seed, paths, strategy, negative, index, number,
+---   many: its prompt has several}; sink, watch, progress
 function request.read(given, settings, along, pipe)
   local o, s = read(given), settings
   o.prompts = o.prompts or {}
@@ -195,8 +196,8 @@ function request.read(given, settings, along, pipe)
     num_sample = pick("num_sample", s.sampling.num_sample) or 1,
     items = {}, sink = o.sink, watch = o.watch, progress = o.progress}
   if r.frames > 1 and not (r.save_fps > 0 and r.save_fps <= FASTEST) then
-    base.raise("MR_E_USAGE", ("sample: a file of %g frames a second; expected above 0, at most %d; "
-      .. "try: --save-fps 24"):format(r.save_fps, FASTEST))
+    base.raise("MR_E_USAGE", ("sample: a file with %g frames a second; expected above 0, at most "
+      .. "%d; try: --save-fps 24"):format(r.save_fps, FASTEST))
   end
   for name, value in pairs(along.read(o, s)) do
     r[name] = value

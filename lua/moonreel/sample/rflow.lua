@@ -1,5 +1,5 @@
---- Renderings along rectified flow, as Open-Sora 1.2 makes them: prompts with scores and a text for
--- each piece, frames given by masks, guidance with the null caption.
+--- Renderings along rectified flow, as in Open-Sora 1.2: prompts with scores and a text for each
+-- piece, frames given by masks, guidance with the null caption.
 -- @module moonreel.sample.rflow
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -11,19 +11,19 @@ local rflow = require "moonreel.diffusion.rflow"
 
 local along = {}
 
-local IMAGE_FPS = 120 -- what the reference tells the model about a still
+local IMAGE_FPS = 120 -- the frame rate of a still in the reference
 
--- fields of sampling that renderings of Open-Sora 2.0 read
+-- fields of sampling that only renderings of Open-Sora 2.0 use
 local OF_20 = { "cond_type", "flow_shift", "guidance", "guidance_img", "image_osci",
   "is_causal_vae", "method", "motion_score", "neg", "num_steps", "prompt_refine",
   "scale_temporal_osci", "seed", "shift", "temporal_reduction", "text_osci", "use_t2i2v" }
 
--- latent frames that a loop takes over where nothing else is asked for
+-- latent frames that a loop takes from the piece before, by default
 local CONDITION_FRAMES = 5
 
--- ---- what is asked for
+-- ---- request ----
 
--- the words of a prompt with its scores, as the text encoder takes them, and its JSON
+-- the words of a prompt with its scores for the text encoder, and its JSON
 local function words_of(text, how, cleans)
   if cleans then
     return prompt.prepare(text, how)
@@ -36,11 +36,11 @@ local function words_of(text, how, cleans)
   return prompt.merge(texts, loops), fields
 end
 
---- Pixels of what sides of frames are multiples of; nil: of nothing.
+--- Sides of frames are multiples of this number of pixels; nil: of any.
 ---@return integer|nil
 function along.cell() return nil end
 
---- Seeds of the renderings of all prompts, one after the other.
+--- Seeds of the renderings of all prompts, one after another.
 ---@param o table       seeds, prompts
 ---@param s table       settings
 ---@param many integer  renderings of each prompt and seed
@@ -58,11 +58,11 @@ function along.seeds(o, s, many)
   return all
 end
 
---- Lists of the request that it does not take, and what to try.
-along.not_taken = { negatives = "without it, or a model of Open-Sora 2.0" }
+--- Lists of the request that it does not use, and what to try.
+along.not_taken = { negatives = "leave it out, or use a model of Open-Sora 2.0" }
 
---- What it takes apart from sizes and rates.
----@param o table     options of sampler:render
+--- Reads its options, apart from sizes and rates.
+---@param o table     options for sampler:render
 ---@param s table     settings: sampling, scheduler
 ---@return table      steps, guidance, condition_length (latent frames), condition_edit, align
 function along.read(o, s)
@@ -73,7 +73,7 @@ function along.read(o, s)
 end
 
 --- Words, paths and strategy of a prompt.
----@param row table   prompt; reference, strategy: texts as its options give them, or nil
+---@prompt; reference, strategy: texts from the options, or nil
 ---@param _ table
 ---@param s table     settings
 ---@param pipe table  cleans: captions are cleaned before they are encoded
@@ -86,13 +86,13 @@ function along.item(row, _, s, pipe)
     strategy = fields.mask_strategy or row.strategy }
 end
 
---- Refuse what cannot be rendered.
+--- Refuses requests that cannot be rendered.
 ---@param self mr.Sampler
 ---@param r table  the request
 function along.check(self, r)
   local s, auto = self.settings, self.pipe.autoencoder
-  request.refuse(self.defaults, OF_20, "without it, or a model of Open-Sora 2.0")
-  -- times that stand still: what a checkpoint brings was baked long ago
+  request.refuse(self.defaults, OF_20, "leave it out, or use a model of Open-Sora 2.0")
+  -- times that are all 0: the settings of a checkpoint may not have been checked for this
   local why = lengths.lost({ compat = s.compat, shift = s.scheduler.shift,
     use_timestep_transform = s.scheduler.use_timestep_transform }, r.frames)
   if why then
@@ -109,12 +109,12 @@ function along.check(self, r)
   end
 end
 
--- ---- what runs
+-- ---- rendering ----
 
---- What the program of a step depends on apart from its sizes.
+--- The values on which the program of a step depends, apart from its sizes.
 ---@param r table               the request
----@param masked boolean|nil    a frame mask says what moves
----@return table                guidance, masked; key: all of it
+---@param masked boolean|nil    there is a frame mask
+---@return table                guidance, masked; key: all of these
 function along.way(r, masked)
   return { guidance = r.guidance, masked = masked or false,
     key = ("g%.17g%s"):format(r.guidance, masked and " mask" or "") }
@@ -122,7 +122,7 @@ end
 
 local function copies_of(way) return way.guidance == 1 and 1 or 2 end
 
---- Add the nodes of a step.
+--- Adds the nodes of a step.
 ---@param self mr.Sampler
 ---@param g mr.Graph
 ---@param shape table  dims of the latents; height, width; way
@@ -139,11 +139,11 @@ function along.nodes(self, g, shape)
     end })
 end
 
---- What a rendering is given.
+--- The conditions of a rendering.
 ---@param self mr.Sampler
 ---@param item table  of the request
 ---@param r table     the request
----@return table      kept(loop): frames at the end of a piece that the next one needs
+---@kept(loop): number of frames at the end of a piece that the next one needs
 function along.conditions(self, item, r)
   return conditions.new(self.codec, item, r, self.settings.compat ~= nil)
 end
@@ -157,7 +157,7 @@ function along.hidden(self, r, loop)
   return loop > 0 and self.pipe.autoencoder:head(r.condition_length) or 0, 0
 end
 
--- tell the program of one step what all steps share
+-- sets the inputs of a step's program that are the same for all steps
 local function set_text(self, p, r, items, loop)
   local B, copies, prompts = r.batch, copies_of(p.way), {}
   for b = 1, B do
@@ -166,7 +166,7 @@ local function set_text(self, p, r, items, loop)
   local tokens = self.pipe:guided_tokens(prompts, copies)
   local len, fps = tokens.len:totable(), {}
   for b = 1, self.pipe.null_encoded and 0 or (copies - 1) * B do
-    -- the null caption has all its tokens; the reference cuts it to the prompt's
+    -- the null caption has all its tokens; the reference cuts it to the length of the prompt
     len[B + b] = self.settings.compat and len[b] or self.pipe.text.max_length
   end
   for b = 1, copies * B do
@@ -177,7 +177,8 @@ local function set_text(self, p, r, items, loop)
   p.step:set("fps", T.from({ copies * B }, fps))
 end
 
--- write what is given into the noise; masks of all renderings, nil where nothing is given
+-- writes the given frames into the noise; returns the masks of all renderings, nil without given
+-- frames
 local function masks_of(z, r, items, loop, before)
   local size, masks, masked = { table.unpack(z.shape, 2) }, {}, false
   for b, item in ipairs(items) do
@@ -199,14 +200,14 @@ end
 ---@param r table         the request
 ---@param items table[]   with conditions
 ---@param loop integer    from 0
----@param before table    the kept end of the piece before, by item
+---@param before table    the kept end of the previous piece, by item
 ---@return mr.Tensor      f32 [B, C, t, h, w]
 function along.latents(self, r, items, loop, before)
   local z = self:noise(r, items, "sample_noise", 0, loop)
   local masks, times = masks_of(z, r, items, loop, before), {}
   local p = self:program(r, along.way(r, masks ~= nil))
   set_text(self, p, r, items, loop)
-  -- one list for all renderings, they have one size
+  -- one list for all renderings, because they have the same size
   for i, t in ipairs(rflow.times(self.settings, self.pipe, self:size(r), r)) do
     times[i] = {}
     for b = 1, r.batch do

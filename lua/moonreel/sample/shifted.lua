@@ -13,23 +13,23 @@ local shifted = require "moonreel.diffusion.shifted"
 
 local along = {}
 
--- what a rendering has where nothing else is asked for
+-- defaults of a rendering
 local STEPS <const>, GUIDANCE <const> = 50, 4
 
 local GREATEST_SEED <const> = 0xffffffff
 
--- fields of sampling that renderings of Open-Sora 1.2 read
+-- fields of sampling that only renderings of Open-Sora 1.2 use
 local OF_12 = { "aes", "align", "camera_motion", "condition_frame_edit", "condition_frame_length",
   "flow", "loop", "mask_strategy" }
 
--- ---- what is asked for
+-- ---- request ----
 
 --- Pixels of a token's side.
 ---@param pipe mr.Pipeline
 ---@return integer
 function along.cell(pipe) return pipe.autoencoder.side * pipe.model.config.patch_size end
 
--- seeds as the reference has them: drawn for each rendering, or counted up from one that is not 0
+-- seeds as in the reference: drawn for each rendering, or counted up from a seed that is not 0
 local function reference_seeds(s)
   local fixed, generator = s.sampling.seed, generators.python(s.seed)
   return function(k)
@@ -37,7 +37,7 @@ local function reference_seeds(s)
   end
 end
 
---- Seeds of the renderings of all prompts, one after the other.
+--- Seeds of the renderings of all prompts, one after another.
 ---@param o table       seeds, prompts
 ---@param s table       settings
 ---@param many integer  renderings of each prompt and seed
@@ -58,19 +58,19 @@ function along.seeds(o, s, many)
   return all
 end
 
---- Lists of the request that it does not take, and what to try.
-along.not_taken = { strategies = "--cond-type with --ref for frames that are given" }
+--- Lists of the request that it does not use, and what to try.
+along.not_taken = { strategies = "--cond-type with --ref to give frames" }
 
---- What it takes apart from sizes and rates.
----@param o table   options of sampler:render
+--- Reads its options, apart from sizes and rates.
+---@param o table   options for sampler:render
 ---@param s table   settings: sampling, compat
 ---@return table    steps, shift, flow_shift, kind (of the condition), method, guidance,
----   guidance_img, oscillations, plain, compat; causal: what a recipe says of the autoencoder
+---   guidance_img, oscillations, plain, compat; causal: the recipe's value for the autoencoder
 function along.read(o, s)
   local c = s.sampling
   local distilled, causal = (o.method or c.method) == "distill", nil
   if s.compat then
-    -- the recipe says it, whatever the autoencoder is
+    -- the recipe's value, whatever the autoencoder is
     causal = c.is_causal_vae
   end
   return { steps = o.steps or c.num_steps or STEPS, shift = c.shift ~= false,
@@ -93,64 +93,64 @@ function along.item(row, r, s)
     negative = row.negative or "" }
 end
 
--- ---- what cannot be
+-- ---- checks ----
 
 local function refuse(self, field, ...)
   blame.raise(self.defaults, field, "MR_E_USAGE", ...)
 end
 
--- fields of another way to render, and of what this program does not do
+-- refuses fields of the other way to render, and fields that this program does not support
 local function check_fields(self)
   local c = self.defaults.sampling
-  request.refuse(self.defaults, OF_12, "--cond-type with --ref for frames that are given, "
+  request.refuse(self.defaults, OF_12, "--cond-type with --ref to give frames, "
     .. "--motion-score for motion")
   if c.prompt_refine then
-    refuse(self, "sampling.prompt_refine", "sampling.prompt_refine: prompts are refined by a "
-      .. "service that this program does not ask; try: refined texts by --prompt-path FILE")
+    refuse(self, "sampling.prompt_refine", "sampling.prompt_refine: prompts would be refined by a "
+      .. "service, which this program does not use; try: refined texts by --prompt-path FILE")
   elseif c.motion_score and not tonumber(c.motion_score) then
-    refuse(self, "sampling.motion_score", "sampling.motion_score = %s: a score of each prompt "
-      .. "comes from a service that this program does not ask; try: a number from 1 to 15",
+    refuse(self, "sampling.motion_score", "sampling.motion_score = %s: a score for each prompt "
+      .. "would come from a service, which this program does not use; try: a number from 1 to 15",
       c.motion_score)
   end
 end
 
--- what a recipe says of the models, and what they are
+-- compares the recipe's values about the models with the models
 local function check_agrees(self)
   local s, step, causal = self.defaults, condition.frames_of(self.pipe.autoencoder)
   for _, row in ipairs {
-    { "sampling.temporal_reduction", s.sampling.temporal_reduction, step, "frames of a latent "
-      .. "frame of the autoencoder" },
-    { "sampling.is_causal_vae", s.sampling.is_causal_vae, causal, "whether its first "
-      .. "latent frame stands for one frame" },
+    { "sampling.temporal_reduction", s.sampling.temporal_reduction, step, "the number of "
+      .. "frames in a latent frame of the autoencoder" },
+    { "sampling.is_causal_vae", s.sampling.is_causal_vae, causal, "for the autoencoder "
+      .. "it" },
   } do
     local field, said, is, what = table.unpack(row, 1, 4)
     if said ~= nil and said ~= is and not (s.compat and field == "sampling.is_causal_vae") then
-      refuse(self, field, "%s = %s, and %s is %s; try: %s = %s", field, tostring(said), what,
+      refuse(self, field, "%s = %s, but %s is %s; try: %s = %s", field, tostring(said), what,
         tostring(is), field, tostring(is))
     end
   end
 end
 
--- the reference's generator takes no more
+-- the reference's generator takes no larger seeds
 local function check_seeds(self, r)
   for _, item in ipairs(self.defaults.compat and r.items or {}) do
     if item.seed > GREATEST_SEED then
-      refuse(self, "sampling.seed", "sampling.seed: a rendering has seed %d, and under compat "
+      refuse(self, "sampling.seed", "sampling.seed: a rendering has seed %d, but under compat "
         .. "seeds have 32 bits; expected at most %d; try: compat=none", item.seed, GREATEST_SEED)
     end
   end
 end
 
---- Refuse what cannot be rendered.
+--- Refuses requests that cannot be rendered.
 ---@param self mr.Sampler
 ---@param r table  the request
 function along.check(self, r)
   check_fields(self)
   if r.method == "distill" and not self.pipe:takes "guidance" then
-    refuse(self, "sampling.method", "sampling.method = distill tells the model a guidance of %g, "
-      .. "and model.guidance_embed is false; try: sampling.method = i2v", r.guidance)
+    refuse(self, "sampling.method", "sampling.method = distill passes a guidance of %g to the "
+      .. "model, but model.guidance_embed is false; try: sampling.method = i2v", r.guidance)
   elseif r.kind ~= "t2v" and not self.pipe:takes "cond" then
-    refuse(self, "sampling.cond_type", "sampling.cond_type = %s gives the model frames, and "
+    refuse(self, "sampling.cond_type", "sampling.cond_type = %s gives the model frames, but "
       .. "model.cond_embed is false; try: sampling.cond_type = t2v", r.kind)
   end
   check_agrees(self)
@@ -158,12 +158,13 @@ function along.check(self, r)
   blame.field(self.defaults, "sampling.cond_type", given.parts, self.pipe.autoencoder, r)
 end
 
--- ---- what runs
+-- ---- rendering ----
 
---- What the program of a step depends on apart from its sizes: how often the model is asked.
+--- The values on which the program of a step depends, apart from its sizes: the number of model
+-- calls.
 ---@param r table               the request
----@param any boolean|nil       something is given; nil: as the condition may
----@return table                copies; key: all of it
+---@param any boolean|nil       frames are given; nil: as the condition allows
+---@return table                copies; key: all of these
 function along.way(r, any)
   if any == nil then
     any = r.kind ~= "t2v"
@@ -177,7 +178,7 @@ function along.way(r, any)
   return { copies = copies, key = ("c%d"):format(copies) }
 end
 
---- Add the nodes of a step.
+--- Adds the nodes of a step.
 ---@param self mr.Sampler
 ---@param g mr.Graph
 ---@param shape table  dims of the latents; height, width; way
@@ -192,11 +193,11 @@ function along.nodes(self, g, shape)
   end })
 end
 
---- What a rendering is given.
+--- The conditions of a rendering.
 ---@param self mr.Sampler
 ---@param item table  of the request
 ---@param r table     the request
----@return table      parts: of moonreel.sample.given; kept(loop): 0, no piece follows
+---@parts: from moonreel.sample.given; kept(loop): 0, no piece follows
 function along.conditions(self, item, r)
   local parts = blame.field(self.defaults, "sampling.cond_type", given.read, self.codec, item, r)
   return { parts = parts, kept = function() return 0 end }
@@ -220,7 +221,8 @@ local function texts_of(items, B, copies)
   return texts
 end
 
--- frames that were given stand in the latents again; the reference does so for the first rendering
+-- writes the given frames into the latents again; the reference does so for the first rendering
+-- only
 local function put_back(z, r, items)
   if r.kind:find "^i2v" then
     for b = 1, r.compat and 1 or #items do

@@ -14,7 +14,7 @@ describe("a first frame", function()
     s = settings.bake(PLACE .. "t2i2v_256px")
     fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.check, s,
       "v2v_head", false)
-    fails("MR_E_USAGE", "has references of its own; try: sampling%.use_t2i2v=false",
+    fails("MR_E_USAGE", "has its own references; try: sampling%.use_t2i2v=false",
       first_frame.check, s, "i2v_head", true)
     first_frame.check(s, "i2v_head", false)
     fails("MR_E_USAGE", "model%.cond_embed=false: .*takes no first frame", first_frame.check,

@@ -66,8 +66,8 @@ describe("a rendering", function()
   it("is refused where it does not fit, with what does", function()
     local r = {frames = 51, height = 720, width = 1280, batch = 4}
     fit.check(r, 1000, 1000)
-    fails("MR_E_MEMORY", "sample: 51 frames of 720 x 1280, 4 at once, take about 8%.0 GB; 2%.0 GB "
-      .. "are free; try: %-%-batch%-size 1, or %-%-size 352x640", fit.check, r, 8e9, 2e9)
+    fails("MR_E_MEMORY", "sample: 51 frames of 720 x 1280, 4 at once, need about 8%.0 GB, and "
+      .. "2%.0 GB are free; try: %-%-batch%-size 1, or %-%-size 352x640", fit.check, r, 8e9, 2e9)
     fails("MR_E_MEMORY", "try: %-%-size 224x400$", fit.check, r, 20e9, 2e9)
     local long = {frames = 9000, height = 32, width = 32, batch = 1}
     fails("MR_E_MEMORY", "try: %-%-num%-frames 900$", fit.check, long, 20e9, 2e9)

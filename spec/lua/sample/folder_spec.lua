@@ -44,8 +44,8 @@ describe("sample.folder", function()
     local good, problem = pcall(one.keep, one, { "b.mp4", "a.mp4" })
     assert.is_false(good)
     assert.equal("MR_E_USAGE", problem.code)
-    local said = ("sample: %s is there already, from an earlier rendering; expected a name that "
-      .. "is free; try: another --out or --sample-name, --overwrite, or no --out for a numbered "
+    local said = ("sample: %s exists already, from an earlier rendering; expected an unused "
+      .. "name; try: another --out or --sample-name, --overwrite, or no --out for a numbered "
       .. "folder below samples/"):format(there)
     assert.equal(said, problem.message:sub(-#said))
     assert.equal(dir.path .. "/clips", one:path())

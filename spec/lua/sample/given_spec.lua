@@ -51,7 +51,7 @@ describe("given frames", function()
     assert.equal("0: 10 < 10, 2: 53 < 53", text(codec, "i2v_loop", 9, { one, two }))
     assert.equal("0: 10 < 10, 2: 12 < 12", text(codec, "i2v_loop", 9, { one }))
     assert.equal("", text(codec, "t2v", 9, {}))
-    fails("MR_E_USAGE", "sampling.cond_type = t2v gives nothing, and prompt 'a' has a reference, "
+    fails("MR_E_USAGE", "sampling.cond_type = t2v uses no references, but prompt 'a' has one, "
       .. "a.png; try: %-%-cond%-type i2v_head", given.read, codec, { paths = { "a.png" },
       prompt = "a" }, { kind = "t2v", frames = 9, height = 2, width = 2 })
   end)

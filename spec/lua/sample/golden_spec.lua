@@ -75,8 +75,8 @@ describe("a rendering with the reference's weights", function()
         height = height, width = width, steps = 1})
     end
     refused("MR_E_USAGE", "frames of 4 x 40 are smaller than a cell of the autoencoder", 4, 40)
-    refused("MR_E_MEMORY", "sample: 102 frames of 60000 x 60000, 1 at once, take about .-; .- are "
-      .. "free; try: %-%-size %d+x%d+", 60000, 60000)
+    refused("MR_E_MEMORY", "sample: 102 frames of 60000 x 60000, 1 at once, need about .-, and "
+      .. ".- are free; try: %-%-size %d+x%d+", 60000, 60000)
   end)
 
   it("has its latents, and the frames that the autoencoder makes of them", function()

@@ -178,7 +178,8 @@ describe("sample with conditions", function()
     assert.is_true(own.pixels == clip.pixels)
     local ok, err = pcall(render, nil, {strategies = {"0,2"}})
     assert.is_false(ok)
-    assert.matches("group 1 '0,2': reference 2; there are none; try: %-%-reference%-path FILE",
+    assert.matches("group 1 '0,2': reference 2, but there are no references; try: "
+      .. "%-%-reference%-path FILE",
       tostring(err))
   end)
 
@@ -255,7 +256,7 @@ describe("sample with conditions", function()
       -- a line of tiles for each rendering, its prompt in letters of 12 pixels above
       assert.equal(2 * (100 + 12) + 4, sheet.height)
       -- the sheet is a file of an earlier rendering, too
-      fails("/lists/sheet%.png is there already", trained(), "--prompt", "a", "--frames", "1",
+      fails("/lists/sheet%.png exists already", trained(), "--prompt", "a", "--frames", "1",
         "--sheet", "--out", out .. "/lists")
       local listed = json.decode(moonreel("--prompt", "a", "--frames", "1", "--sheet", "--json",
         "--overwrite", "--out", out .. "/lists"))
@@ -279,7 +280,8 @@ describe("sample with conditions", function()
       fails("%-%-llm%-refine: prompts are refined by a service", trained(), "--prompt", "x",
         "--llm-refine")
       fails("%-%-preset: expected low4s, high4s or low16s, got 'x'", trained(), "--preset", "x")
-      fails("no prompt from index 3 on and below 1; there are 1, the first is 0", trained(),
+      fails("there is no prompt with an index from 3 to below 1; there are 1 prompts, counted "
+        .. "from 0", trained(),
         "--prompt", "x", "--start-index", "3", "--end-index", "1")
       base.replace_file(out .. "/taken", "")
       local r = process.run({"/bin/sh", "-c", '"$@" 2>&1', "sh", process.program(), "sample",
@@ -314,7 +316,7 @@ describe("sample with conditions", function()
     end
     local ok, err = pcall(open)
     assert.is_false(ok)
-    assert.matches("released: these are weights without settings or config.json; try: moonreel "
+    assert.matches("released: this file has weights, but no settings, and .*; try: moonreel "
       .. "sample RECIPE %-%-ckpt%-path", tostring(err))
     base.replace_file(folder .. "/config.json", [[{"model_type": "STDiT3", "depth": 1,
       "hidden_size": 32, "num_heads": 2, "patch_size": [1, 1, 1], "in_channels": 24,

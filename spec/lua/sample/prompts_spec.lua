@@ -50,7 +50,8 @@ describe("prompts", function()
     assert.same({ "b", "c" }, texts(all, "start_index=1", "end_index=3"))
     assert.same({ "b", "c" }, texts(all, "start_index=1", "num_samples=2"))
     assert.equal(2, read(all, "start_index=2").first)
-    fails("MR_E_USAGE", "no prompt from index 4 on and below 4; there are 4, the first is 0", read,
+    fails("MR_E_USAGE", "there is no prompt with an index from 4 to below 4; there are 4 "
+      .. "prompts, counted from 0", read,
       all, "start_index=4")
     fails("MR_E_USAGE", "no prompt; try: ", read, nil, "sampling.prompts=none")
     fails("MR_E_DATA", "none.txt: has no prompt; expected a text per line", read, nil,

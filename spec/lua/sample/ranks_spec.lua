@@ -71,8 +71,8 @@ describe("ranks that render together", function()
     assert.same({ 4, 1 }, sizes(4))
     assert.same({ 1, 1 }, sizes(1))
     assert.same({ 2, 2 }, sizes(4, "plugin_config.tp_size=2", "plugin_config.sp_size=4"))
-    fails("MR_E_USAGE", "sample: 16 ranks, of which plugin_config.tp_size = 8 share layers and "
-      .. "plugin_config.sp_size = 1 tokens: expected 8 x 1 ranks; try: moonreel %-n 8 sample, or "
-      .. "plugin_config.tp_size=16 plugin_config.sp_size=1", sizes, 16)
+    fails("MR_E_USAGE", "sample: there are 16 ranks; plugin_config.tp_size = 8 ranks share layers "
+      .. "and plugin_config.sp_size = 1 share tokens; expected 8 x 1 ranks; try: moonreel %-n 8 "
+      .. "sample, or plugin_config.tp_size=16 plugin_config.sp_size=1", sizes, 16)
   end)
 end)

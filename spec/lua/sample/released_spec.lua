@@ -56,7 +56,7 @@ describe("released weights of 2.0", function()
     -- files of a folder that says what it is are not taken for these
     dir:write("config.json", "{}")
     assert.equal(dir.path, released.file_of(dir.path))
-    fails("MR_E_USAGE", "other.safetensors: these are weights without settings or config.json",
+    fails("MR_E_USAGE", "other.safetensors: this file has weights, but no settings",
       released.settings, { path = dir.path .. "/other.safetensors" }, {})
   end)
 end)

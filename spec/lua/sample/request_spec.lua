@@ -65,12 +65,12 @@ describe("a request", function()
       given.prompts = given.prompts or {"a"}
       fails("MR_E_USAGE", pattern, read, given, {...})
     end
-    refused("2 texts of mask_strategy for 1 prompt; expected one for each at most",
+    refused("2 texts of mask_strategy for 1 prompt; expected at most one for each",
       {strategies = {"0", "1"}})
     refused("3 texts of reference_path for 2 prompts", {references = {"a", "b", "c"},
       prompts = {"a", "b"}})
     refused("2 texts of mask_strategy for 1 prompt", {}, "mask_strategy={'0', '1'}")
-    refused("neg: renderings with model.type = STDiT3 do not take it", {negatives = {"b"}})
+    refused("neg: model.type = STDiT3 does not use it", {negatives = {"b"}})
     assert.equal(1, #read({prompts = {"a"}, seeds = {1}, strategies = {"0"}}).items)
   end)
 

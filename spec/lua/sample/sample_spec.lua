@@ -62,9 +62,9 @@ describe("sample", function()
     assert.is_false(good)
     assert.same({ "MR_E_NONFINITE", 7 }, { problem.code, problem.exit })
     assert.matches("sample: prompt 'a red circle moving left', seed 3: %d+ of %d+ numbers of its "
-      .. "latents are not finite after step 1; expected all to be; of .*step%-000000000001 all "
-      .. "weights are, so what the model computes of them is not; the largest is %d.*e%+%d+, of "
-      .. "'[%w_.]+'; try: ", problem.message)
+      .. "latents are not finite after step 1, expected finite numbers; in .*step%-000000000001 "
+      .. "all weights are finite, so a computation of the model overflows; the largest weight is "
+      .. "%d.*e%+%d+, in '[%w_.]+'; try: ", problem.message)
     -- weights that are no numbers have a name; the first step is the last
     local sampler <close> = sample.open(train())
     local name = sampler.pipe.params:list()[5].name
@@ -75,8 +75,8 @@ describe("sample", function()
     good, problem = pcall(sampler.render, sampler, { prompts = PROMPTS, seeds = { 3 }, steps = 3,
       watch = function() seen = seen + 1 end })
     assert.same({ false, 7, 0 }, { good, problem.exit, seen })
-    assert.matches("not finite after step 1; .* the first weights that are not are those of '"
-      .. name:gsub("%p", "%%%0") .. "', (%d+) of %1; try: ", problem.message)
+    assert.matches("not finite after step 1, .* weights of '"
+      .. name:gsub("%p", "%%%0") .. "' are not finite, (%d+) of %1; try: ", problem.message)
   end)
 
   it("says how long many steps will take before the first, and counts each", function()
@@ -102,8 +102,8 @@ describe("sample", function()
       text = "i2v_head", argument = "--cond-type i2v_head" } } })
     local good, problem = pcall(sampler.render, sampler, { prompts = PROMPTS })
     assert.is_false(good)
-    assert.matches("%-%-cond%-type i2v_head: sampling.cond_type = \"i2v_head\": renderings with "
-      .. "model.type = STDiT3 do not take it; try: without it, or a model of Open%-Sora 2.0",
+    assert.matches("%-%-cond%-type i2v_head: sampling.cond_type = \"i2v_head\": "
+      .. "model.type = STDiT3 does not use it; try: leave it out, or use a model of Open%-Sora 2.0",
       problem.message)
   end)
 
@@ -160,8 +160,8 @@ describe("sample", function()
     local settings = require("moonreel.settings").from_json(from.manifest.settings, "spec")
     local ok, err = pcall(sample.open, path, {settings = settings})
     assert.is_false(ok)
-    assert.matches("PixArt%.safetensors: weights of PixArt%-Sigma to start from, without %d+ "
-      .. "tensors that a rendering needs, as '.-'; try: moonreel train RECIPE "
+    assert.matches("PixArt%.safetensors: weights of PixArt%-Sigma for training, without %d+ "
+      .. "tensors that a rendering needs, such as '.-'; try: moonreel train RECIPE "
       .. "%-%-ckpt%-path .-PixArt",
       err.message)
   end)
@@ -177,8 +177,9 @@ describe("sample", function()
       .. "[1.0, 24, 24]]}}"
     assert.equal("20x30", size("resolution=s", "aspect-ratio=2:3", small))
     assert.equal("24x24", size("resolution=s", small))
-    assert.matches("no size; try: %-%-size", size())
-    assert.matches("resolution=x: sampling.resolution: no resolution 'x'; known: .*144p",
+    assert.matches("no size is set; try: %-%-size", size())
+    assert.matches("resolution=x: sampling.resolution: there is no resolution 'x'; expected one "
+      .. "of .*144p",
       size("resolution=x"))
     assert.matches("expected HEIGHT:WIDTH as 9:16, got 'wide'$",
       size("resolution=s", small, "aspect_ratio=wide"))
@@ -292,7 +293,7 @@ describe("sample", function()
     local before = base.read_file(place.path .. "/clips/sample_0000.png")
     local output, errors, code = again "b --out clips --guidance 3"
     assert.same({ "", 2 }, { output, code })
-    assert.matches("sample: clips/sample_0000%.png is there already, from an earlier rendering",
+    assert.matches("sample: clips/sample_0000%.png exists already, from an earlier rendering",
       errors)
     assert.equal(2, (select(3, again "b --save-dir clips")))
     assert.equal(before, base.read_file(place.path .. "/clips/sample_0000.png"))
@@ -305,7 +306,7 @@ describe("sample", function()
     output, errors, code = again "a b c --out clips --start-index 1"
     assert.equal("", output)
     assert.equal(2, code)
-    assert.matches("clips/sample_0001%.png is there", errors)
+    assert.matches("clips/sample_0001%.png exists", errors)
     -- one name for two prompts of one rendering
     assert.equal("twice/a.png\ntwice/sample_0001.png\n",
       (again "a a --prompt-as-path --out twice"))

@@ -97,7 +97,7 @@ describe("a rendering of 2.0", function()
 
   it("is refused lists of the other flow, and lengths that no latent frames make", function()
     local one = video()
-    refused("mask_strategy: renderings with model.type = flux do not take it; try: %-%-cond%-type",
+    refused("mask_strategy: model.type = flux does not use it; try: %-%-cond%-type",
       one, { strategies = { "0" } })
     refused("2 texts of neg for 1 prompt", one, { negatives = { "a", "b" } })
     refused("a clip of 18 frames: this autoencoder takes 4n%+1; try: 17 frames", one,
@@ -122,7 +122,7 @@ describe("a rendering of 2.0", function()
     assert.same({ 2746317213, 1181241943, 958682846, 3163119785 }, seeds())
     assert.same({ 5, 6, 5, 6 }, seeds "sampling.seed=5")
     assert.same({ 0, 0, 0, 0 }, seeds "sampling.seed=0")
-    fails("MR_E_USAGE", "sampling%.seed=4294967295: .*has seed 4294967296, and under compat seeds "
+    fails("MR_E_USAGE", "sampling%.seed=4294967295: .*has seed 4294967296, but under compat seeds "
       .. "have 32 bits", seeds, "sampling.seed=4294967295")
     assert.same({ 7, 8, 7, 8 }, seeds "sampling.seeds={7}")
   end)
@@ -139,7 +139,7 @@ describe("a rendering of 2.0", function()
     assert.same({ 64, 64 }, size(sampler "opensora-2.0/inference/high_compression", { 40, 50 }))
     fails("MR_E_USAGE", "sampling.aspect_ratio: 256px has no 7:5; expected WIDTH:HEIGHT, one of "
       .. "2.39:1, .*16:9", size, video "aspect_ratio=7:5")
-    fails("MR_E_USAGE", "sampling.resolution: no resolution 'huge'", size,
+    fails("MR_E_USAGE", "sampling.resolution: there is no resolution 'huge'", size,
       video "sampling.resolution=huge")
   end)
 
@@ -236,7 +236,7 @@ describe("a rendering of 2.0", function()
     -- the recipe of the reference calls it causal, and it believes that
     one = sampler(name)
     assert.equal(12, shown "i2v_head")
-    refused("256px.lua:16: sampling.is_causal_vae = true, and .- is false", sampler(name,
+    refused("256px.lua:16: sampling.is_causal_vae = true, but .- is false", sampler(name,
       "compat=none"))
   end)
 
@@ -252,13 +252,13 @@ describe("a rendering of 2.0", function()
   it("refuses what the model does not take", function()
     local plain = video("model.cond_embed=false", "cond_type=i2v_head", "ckpt_path=" .. dir.path
       .. "/plain.safetensors")
-    refused("cond_type=i2v_head: sampling.cond_type = i2v_head gives the model frames, and "
+    refused("cond_type=i2v_head: sampling.cond_type = i2v_head gives the model frames, but "
       .. "model.cond_embed is false; try: sampling.cond_type = t2v", plain)
-    refused("sampling.method=distill: sampling.method = distill tells the model a guidance of "
-      .. "7.5, and model.guidance_embed is false", video "sampling.method=distill")
-    refused("sampling.temporal_reduction=8: sampling.temporal_reduction = 8, and frames of a "
-      .. "latent frame of the autoencoder is 4", video "sampling.temporal_reduction=8")
-    refused("sampling.is_causal_vae=false: sampling.is_causal_vae = false, and .- is true",
+    refused("sampling.method=distill: sampling.method = distill passes a guidance of "
+      .. "7.5 to the model, but model.guidance_embed is false", video "sampling.method=distill")
+    refused("sampling.temporal_reduction=8: sampling.temporal_reduction = 8, but the number of "
+      .. "frames in a latent frame of the autoencoder is 4", video "sampling.temporal_reduction=8")
+    refused("sampling.is_causal_vae=false: sampling.is_causal_vae = false, but .- is true",
       video("sampling.is_causal_vae=false", "compat=none"))
   end)
 
@@ -279,14 +279,16 @@ describe("a rendering of 2.0", function()
   it("refuses conditions without a reference, with a short one, and longer than the clip",
     function()
     local one = video "compat=none"
-    refused("256px.lua:19: .-sampling.cond_type = i2v_head, and prompt 'a red circle' has no "
-      .. "reference; try: %-%-ref FILE", one, { cond_type = "i2v_head" })
-    refused("sampling.cond_type = i2v_loop gives 2 latent frames, a clip of 5 frames has 2", one,
-      { cond_type = "i2v_loop", frames = 5, references = { picture } })
-    refused("sampling.cond_type = v2v_head gives 9 latent frames, a clip of 33 frames has 9", one,
-      { cond_type = "v2v_head", frames = 33, references = { clip } })
-    refused("sampling.cond_type = v2v_tail_easy takes 65 frames of a reference, .-clip.mp4 has 33; "
-      .. "try: a longer one, or %-%-cond%-type v2v_tail", one, { cond_type = "v2v_tail_easy",
+    refused("256px.lua:19: .-sampling.cond_type = i2v_head needs a reference, but prompt "
+      .. "'a red circle' has none; try: %-%-ref FILE", one, { cond_type = "i2v_head" })
+    refused("sampling.cond_type = i2v_loop gives 2 latent frames, but a clip of 5 frames has "
+      .. "only 2",
+      one, { cond_type = "i2v_loop", frames = 5, references = { picture } })
+    refused("sampling.cond_type = v2v_head gives 9 latent frames, but a clip of 33 frames has "
+      .. "only 9",
+      one, { cond_type = "v2v_head", frames = 33, references = { clip } })
+    refused("sampling.cond_type = v2v_tail_easy needs 65 frames of a reference, but .-clip.mp4 "
+      .. "has 33; try: a longer one, or %-%-cond%-type v2v_tail", one, { cond_type = "v2v_tail_easy",
       frames = 77, references = { clip } })
     fails("MR_E_USAGE", "cond_type=v2v_half: .-expected one of \"t2v\", \"i2v_head\"",
       settings.bake, RECIPE, { "cond_type=v2v_half" })
@@ -297,14 +299,14 @@ describe("a rendering of 2.0", function()
   end)
 
   it("refuses what another way of rendering takes, and what a service would do", function()
-    refused("loop=2: sampling.loop = 2: renderings with model.type = flux do not take it; try: "
+    refused("loop=2: sampling.loop = 2: model.type = flux does not use it; try: "
       .. "%-%-cond%-type with %-%-ref", video "loop=2")
-    refused("mask_strategy=0: sampling.mask_strategy = {%s*\"0\"%s*}: renderings with",
+    refused("mask_strategy=0: sampling.mask_strategy = {%s*\"0\"%s*}: model.type",
       video "mask_strategy=0")
     refused("aes=6: sampling.aes = 6", video "aes=6")
-    refused("motion_score=dynamic: sampling.motion_score = dynamic: a score of each prompt comes "
-      .. "from a service", video "motion_score=dynamic")
-    refused("prompt_refine=true: sampling.prompt_refine: prompts are refined by a service",
+    refused("motion_score=dynamic: sampling.motion_score = dynamic: a score for each prompt "
+      .. "would come from a service", video "motion_score=dynamic")
+    refused("prompt_refine=true: sampling.prompt_refine: prompts would be refined by a service",
       video "prompt_refine=true")
   end)
 end)
