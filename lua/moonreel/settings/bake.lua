@@ -32,8 +32,8 @@ local function has_function(value)
   return false
 end
 
--- Takes out what is computed from the final recipe: every stage has one, but the recipe around them
--- has none.
+-- Removes values that are computed from the final recipe: every stage has a final recipe, but the
+-- outer recipe has none.
 local function drop_late(write)
   for key, child in pairs(write.children) do
     if child.tag == "table" then
@@ -44,7 +44,7 @@ local function drop_late(write)
   end
 end
 
--- Step 1: the files of the recipe, or of one of its stages, as layers, ancestors first.
+-- Step 1: loads the files of the recipe, or of one of its stages, as layers, ancestors first.
 local function load_files(job)
   job.layers = {}
   for _, part in ipairs(job.loader:layers(job.file)) do
@@ -62,7 +62,7 @@ local function load_files(job)
   end
 end
 
--- Step 2: the command line over them, key=value below stages.NAME.key=value.
+-- Step 2: adds the command line; stages.NAME.key=value is stronger than key=value.
 local function add_overrides(job)
   local late = {}
   for _, argument in ipairs(job.arguments) do
@@ -87,8 +87,8 @@ local function add_overrides(job)
   table.move(late, 1, #late, #job.layers + 1, job.layers)
 end
 
--- The first layer whose writes below a path still count: a later replace, remove or none takes the
--- earlier ones back.
+-- The first layer whose writes below a path still apply: a later replace, remove or none cancels
+-- the earlier ones.
 local function first_live(job, keys)
   local first = 1
   for index = 1, #job.layers do
@@ -99,7 +99,7 @@ local function first_live(job, keys)
   return first
 end
 
--- Step 5: a variable that the environment has already wins over `env`.
+-- Step 5: a variable that the environment has already is stronger than `env`.
 local function add_environment(job)
   for _, leaf in ipairs(job.leaves) do
     local name = leaf.keys[1] == "env" and leaf.keys[2]
@@ -112,11 +112,11 @@ local function add_environment(job)
   end
 end
 
--- Is this the recipe around stages? What only holds for something that trains is left to them.
+-- Is this the outer recipe of stages? Checks about training are left to the stages.
 local function is_outer(job) return job.stages and not job.stage end
 
--- Step 6: every write has a field under the final types, and each record is set. That a leaf's
--- value fits, collecting has checked, also for what a stronger layer hides.
+-- Step 6: checks that every write has a field under the final types, and that each record is set.
+-- `collect` has already checked the values of leaves, including those that a stronger layer hides.
 local function check_writes(job)
   if is_outer(job) then
     return
@@ -133,7 +133,7 @@ local function check_writes(job)
       return
     end
     for _, key in ipairs(environment.sorted_keys(write.children)) do
-      -- a field of a type counts unless a stronger layer has replaced the record, perhaps by one of
+      -- a field of a type must exist, unless a stronger layer has replaced the record, perhaps by
       -- another type
       local of_type = schema.types and not schema.fields[key]
       if not of_type or index >= first_live(job, keys) then
@@ -154,7 +154,7 @@ local function check_writes(job)
   end
 end
 
--- A chain of the fold as settings show it: places as texts, what was read as a list.
+-- A chain of the fold in the form of settings: places as texts, reads as a list.
 local function shown_chain(chain)
   local out = {}
   for i, link in ipairs(chain) do
@@ -168,7 +168,7 @@ local function shown_chain(chain)
   return out
 end
 
--- Step 4: every leaf with its chain, and the leaves of entries that a map has no more.
+-- Step 4: collects every leaf with its chain, and the leaves of removed map entries.
 local function collect(job)
   job.leaves, job.removed = {}, {}
   job.fold:each(function(keys, schema, value, chain)
@@ -177,7 +177,7 @@ local function collect(job)
       return
     end
     local row = schema.row
-    -- rows of entries inside maps are those of the map
+    -- entries inside maps have the row of the map
     if not row or not row.path then
       for count = #keys, 1, -1 do
         local outer = job.fold:schema(keys, count)
@@ -194,7 +194,7 @@ local function collect(job)
   table.sort(job.removed, function(a, b) return a.path < b.path end)
 end
 
--- Step 7: the settings of a recipe with stages know these by name and hash.
+-- Step 7: the settings of a recipe with stages contain their names and hashes.
 local function add_stages(job)
   if not is_outer(job) then
     return
@@ -212,7 +212,7 @@ local function add_stages(job)
   end
 end
 
--- the value at a path; of a map true where it has an entry
+-- the value at a path; for a map true if it has an entry
 local function value_at(job, path)
   for _, leaf in ipairs(job.leaves) do
     if leaf.path == path then
@@ -224,8 +224,8 @@ local function value_at(job, path)
   return marker.none
 end
 
--- is a value of the command line itself? An argument for all stages may mean something in another
--- one, and one that an earlier launch had may have meant something there
+-- Is a value from this command line? An argument for all stages may have a meaning in another
+-- stage, and an argument of an earlier launch may have had one then.
 local function is_own(job, link)
   if not link.command_line or job.stage and not stages.split(link.at:gsub("^%-+", "")) then
     return false
@@ -238,13 +238,14 @@ local function is_own(job, link)
   return true
 end
 
--- Step 8: notes about fields that mean nothing here, or that nothing reads under these settings.
+-- Step 8: notes about fields without a meaning here, and about fields that nothing reads under
+-- these settings.
 local function note_unread(job)
   job.notes = {}
   if is_outer(job) then
     return
   end
-  -- few fields decide whether others are read
+  -- only a few fields decide whether others are read, so their values are cached
   local known = setmetatable({}, { __index = function(values, path)
     values[path] = value_at(job, path)
     return values[path]
@@ -260,7 +261,7 @@ local function note_unread(job)
       local text = leaf.value ~= marker.none and when.unread(row, leaf.path, function(path)
         return known[path]
       end)
-      -- what is off or as by default asks for nothing
+      -- a value that is off, or the default, does not ask for anything
       if text and asks and is_own(job, link) then
         fault.usage("%s: %s", link.at, text)
       end
@@ -269,7 +270,7 @@ local function note_unread(job)
   end
 end
 
--- Step 9: no length whose times stand still.
+-- Step 9: refuses lengths whose times are all 0.
 local function check_lengths(job)
   local leaf, text = nil, nil
   if not is_outer(job) then
@@ -282,7 +283,7 @@ local function check_lengths(job)
   end
 end
 
--- Step 10: notes about resolutions that are not declared.
+-- Step 10: adds notes about resolutions that are not declared.
 local function note_resolutions(job)
   if is_outer(job) then
     return
@@ -296,8 +297,8 @@ local function note_resolutions(job)
   end
 end
 
--- Step 11: where the file stands in for settings, values that it has of them keep their origins; an
--- argument comes behind those that it overrides.
+-- Step 11: if the file replaces other settings, the values taken from them keep their origins; an
+-- argument is appended to the chain that it overrides.
 local function inherit(job)
   local moved = job.inherits and job.inherits.moved
   for _, leaf in ipairs(moved and job.leaves or {}) do
@@ -313,25 +314,25 @@ local function inherit(job)
   end
 end
 
--- Step 3: from here on values are worked out on demand.
+-- Step 3: from here on values are computed on demand.
 local function start_fold(job) job.fold = fold.new(job.layers) end
 
 local steps = { load_files, add_overrides, start_fold, collect, add_environment,
   check_writes, add_stages, note_unread, check_lengths, note_resolutions,
   inherit }
 
---- Bake in this process.
+--- Bakes in this process.
 ---@param file table      from files.root
 ---@param arguments table[]  {key, text, argument}
----@param stage string|nil   bake this stage of the recipe
----@param files_so_far table|nil  loader of a bake that has read the same files
----@param inherits table|nil  the file stands in for settings: those, and moved, as settings.with
----   takes it
+---@bake this stage of the recipe
+---@the loader of a bake that has read the same files
+---@param inherits table|nil  settings that the file replaces: {settings, moved}, as in
+---   settings.with
 ---@return table settings
 function bake.bake(file, arguments, stage, files_so_far, inherits)
   local job = { file = file, arguments = arguments, stage = stage, inherits = inherits,
     loader = files_so_far or loader.new() }
-  -- short-lived tables: collecting them all the time costs a fifth of a bake
+  -- there are many short-lived tables: frequent collection costs a fifth of a bake
   local pause = collectgarbage("setpause", 1000)
   local ok, problem = pcall(environment.within_budget, function()
     for _, step in ipairs(steps) do

@@ -1,6 +1,6 @@
 --- Adds to errors of other rooms the line of the recipe, or the argument, that led to them. A room
--- that opens a file or builds a model knows nothing of recipes; its caller, which passes values of
--- settings, adds the place here.
+-- that opens a file or builds a model knows nothing about recipes. Its caller, which passes values
+-- of settings, adds the place here.
 -- @module moonreel.settings.blame
 local base = require "moonreel.core.base"
 local kinds = require "moonreel.recipe.kinds"
@@ -8,7 +8,7 @@ local registry = require "moonreel.recipe.registry"
 
 local blame = {}
 
---- Who set a field; the recipe as a whole where it was not set.
+--- The place that set a field; the recipe as a whole if the field was not set.
 ---@param settings table
 ---@param path string
 ---@return string
@@ -17,8 +17,8 @@ function blame.place(settings, path)
   return origin:match("^default") and tostring(settings.recipe) or origin
 end
 
--- A place and what is wrong there. An argument ends with its value: a message about a file of that
--- name need not begin with it again.
+-- Joins a place and a message. If an argument ends with a file name with which the message begins,
+-- the name is not repeated.
 local function at_place(place, message)
   local value, rest = message:match("^([^\n]-): (.*)$")
   if value and (place:match("^%-%-?%S+ (.*)$") or place:match("^[%w_.]+=(.*)$")) == value then
@@ -27,17 +27,17 @@ local function at_place(place, message)
   return ("%s: %s"):format(place, message)
 end
 
---- Raise an error about a field, with its place.
+--- Raises an error about a field, with its place.
 ---@param settings table
 ---@param path string
 ---@param code string   "MR_E_..."
----@param form string   of string.format
+---@for string.format
 function blame.raise(settings, path, code, form, ...)
   base.raise(code, at_place(blame.place(settings, path), form:format(...)))
 end
 
--- Call f; `words` makes the text of what it raises. Requests to stop and lack of memory pass as
--- they are: no line of a recipe is at fault.
+-- Calls f; `words` makes the text of an error. Stop requests and lack of memory pass unchanged,
+-- because no line of a recipe caused them.
 local function call(words, f, ...)
   local results = table.pack(pcall(f, ...))
   if results[1] then
@@ -51,7 +51,7 @@ local function call(words, f, ...)
   error(problem, 0)
 end
 
---- Call f with the value of one field; an error gets the place of that field.
+--- Calls f with the value of one field; an error gets the place of that field.
 ---@param settings table
 ---@param path string
 ---@param f function
@@ -62,8 +62,8 @@ function blame.field(settings, path, f, ...)
   end, f, ...)
 end
 
--- Leaves of settings that a text names, in its order: by their paths, or by their names alone when
--- they lie in the record `within`.
+-- Leaves of settings that a text names, in its order: by their paths, or by their names alone if
+-- they are in the record `within`.
 local function named_in(settings, text, within)
   local by_path, found, seen = {}, {}, {}
   for _, leaf in ipairs(settings:leaves()) do
@@ -80,7 +80,7 @@ local function named_in(settings, text, within)
   return found
 end
 
--- the fields that a text names and somebody set: {leaf, at}, arguments before recipes
+-- the fields that a text names and that were set: {leaf, at}, arguments before recipes
 local function set_in(settings, text, within)
   local named = {}
   for _, leaf in ipairs(named_in(settings, text, within)) do
@@ -94,13 +94,13 @@ local function set_in(settings, text, within)
   return named
 end
 
--- who chose a record: its type, where it has one
+-- the place that chose a record: that of its type, if it has one
 local function chosen(settings, within)
   local typed = registry.get().root.fields[within].types
   return typed and blame.place(settings, within .. ".type") or tostring(settings.recipe)
 end
 
--- lines that tell who set fields
+-- lines that say where fields were set
 local function setters(named, first)
   local lines = {}
   for i = first, #named do
@@ -111,8 +111,8 @@ local function setters(named, first)
   return table.concat(lines)
 end
 
---- Call f with the values of a record; an error gets the places of the fields that its text names,
--- arguments before recipes, or the place of the record's type, or the recipe, when it names none.
+--- Calls f with the values of a record. An error gets the places of the fields that its text names,
+-- arguments before recipes; or the place of the record's type, or the recipe, if it names no field.
 ---@param settings table
 ---@param within string  the record
 ---@param f function
@@ -125,10 +125,10 @@ function blame.record(settings, within, f, ...)
   end, f, ...)
 end
 
---- Call f with settings whose records stand in the place of others; an error names the others, as
--- recipes and arguments have them.
+--- Calls f with settings whose records replace others; an error names the others, as recipes and
+-- arguments write them.
 ---@param settings table
----@param moved table  as settings.with takes it
+---@as in settings.with
 ---@param f function
 ---@return any ...  results of f
 function blame.renamed(settings, moved, f, ...)
@@ -143,8 +143,8 @@ function blame.renamed(settings, moved, f, ...)
   end, f, ...)
 end
 
---- Call f, which compares something else with the values of a record; below an error stands who set
--- the fields that its text names. Its beginning is left to what f compares them with.
+--- Calls f, which compares values of a record with something else. Below an error the places are
+-- listed that set the fields in its text. The beginning of the text stays unchanged.
 ---@param settings table
 ---@param within string  the record
 ---@param f function

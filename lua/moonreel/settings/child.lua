@@ -1,5 +1,6 @@
 --- Bakes recipes that did not ship with moonreel in a child process with limits of memory and time.
--- The child returns settings, which are plain data; functions never cross. Ref: recipes.md 6.
+-- The child returns settings, which are plain data; functions are never transferred. Ref:
+-- recipes.md 6.
 -- @module moonreel.settings.child
 local fault = require "moonreel.recipe.fault"
 local json = require "moonreel.core.json"
@@ -7,12 +8,12 @@ local process = require "moonreel.core.process"
 
 local child = {}
 
--- The address space beyond what the program maps; with it the peak stays below 256 MiB.
+-- The address space in addition to the program's mappings; with it the peak stays below 256 MiB.
 child.memory_bytes = 240 * 1024 * 1024
 child.cpu_s = 0.9
-child.deadline_s = 120                  -- wall clock, for a machine that is busy with other things
+child.deadline_s = 120                  -- wall clock, long enough for a busy host
 
---- Bake in a child.
+--- Bakes in a child process.
 ---@param name string
 ---@param arguments table[]
 ---@param stage string|nil
@@ -23,7 +24,7 @@ function child.bake(name, arguments, stage)
     'require("moonreel.settings.child").serve()' }, request,
     { deadline_s = child.deadline_s, output_bytes = 64 * 1024 * 1024 })
   if done.timed_out then
-    fault.recipe("%s: stopped: no settings after %g s; this machine is busy, or a file that the "
+    fault.recipe("%s: stopped: no settings after %g s; this host is busy, or a file that the "
       .. "recipe extends is slow to read; try: again", name, child.deadline_s)
   elseif done.signal then
     -- SIGPROF and SIGXCPU are the limits of processor time
@@ -46,7 +47,7 @@ function child.bake(name, arguments, stage)
   return require("moonreel.settings.restore").from_json(answer.settings, name)
 end
 
--- The bytes that this process maps before any recipe runs.
+-- The bytes that this process has mapped before a recipe runs.
 local function mapped_bytes()
   local file = assert(io.open("/proc/self/statm"))
   local pages = file:read("n")
@@ -54,7 +55,7 @@ local function mapped_bytes()
   return pages * 4096
 end
 
---- The child's side: one request on stdin, one answer on stdout.
+--- The child's side: reads one request from stdin, writes one answer to stdout.
 function child.serve()
   local answer
   local request = json.decode(io.read("a"), "request")

@@ -1,13 +1,12 @@
---- Finds the differences between two settings, and decides what a resume does about each.
+--- Finds the differences between two settings, and decides how a resume treats each.
 -- @module moonreel.settings.difference
 local kinds = require "moonreel.recipe.kinds"
 
---- Leaves whose values differ, in path order.
----@param was table   settings, e.g. of a checkpoint
+--- Leaves whose values differ, in the order of paths.
+---@settings, for example of a checkpoint
 ---@param now table   settings
----@return table[] rows  {path, was = text | nil, now = text | nil, at = who set the present value,
----   and of its field: resume =
---   free | warn | refuse, position, affects}
+---@return table[] rows  {path, was = text | nil, now = text | nil, at = place that set the present
+---   value, and from its field: resume = free | warn | refuse, position, affects}
 return function(was, now)
   local old, rows, seen = {}, {}, {}
   for _, leaf in ipairs(was:leaves()) do

@@ -8,8 +8,8 @@ local times = require "moonreel.diffusion.eval_times"
 return function(settings)
   local list = times.of(settings)
   if #list == 0 then
-    blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected times from 0 "
-      .. "to 1, got none; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
+    blame.raise(settings, "eval_timesteps", "MR_E_RECIPE", "eval_timesteps: expected at least "
+      .. "one time from 0 to 1, got an empty list; try: eval_timesteps = { 0.25, 0.5, 0.75 }")
   end
   return list
 end

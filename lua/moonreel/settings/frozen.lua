@@ -10,9 +10,9 @@ local plain = marker.plain
 
 local store = setmetatable({}, { __mode = "k" })  -- proxy -> its table
 
--- read-only view of a table; `names` lists fields that may be none, anything else is a mistake
+-- a read-only view of a table; `names` lists fields that may be none; other names are errors
 local function view(t, path, names)
-  -- most values are never asked for: they become plain, and views, when they are
+  -- most values are never read: views and plain copies are made on the first read
   local below = {}
   local function at(_, key)
     local value = t[key]
@@ -37,7 +37,8 @@ local function view(t, path, names)
   end
   local proxy = setmetatable({}, {
     __index = at,
-    __newindex = function() error(("settings are fixed: %s"):format(path:gsub("^%.", "")), 2) end,
+    __newindex = function() error(("settings cannot be changed: %s; try: settings.with, or an "
+      .. "argument"):format(path:gsub("^%.", "")), 2) end,
     __pairs = function(self)
       local keys, i = environment.sorted_keys(t), 0
       return function()
@@ -54,10 +55,10 @@ local function view(t, path, names)
   return proxy
 end
 
--- texts of lists and maps, which never change: defaults are the same tables in every bake
+-- texts of lists and maps, which never change: all bakes share the tables of defaults
 local texts = setmetatable({}, { __mode = "k" })
 
--- A chain with its values as texts, which are made when the chain is asked for: most never are.
+-- A chain with its values as texts, which are made on the first read: most are never read.
 local function shown_chain(leaf)
   for _, link in ipairs(leaf.chain) do
     if link.value == nil then
@@ -72,7 +73,7 @@ local function shown_chain(leaf)
   return leaf.chain
 end
 
---- A plain copy of what a settings object or a part of it shows.
+--- A plain copy of a settings object or of a part of it.
 ---@param part table
 ---@return table
 function frozen.copy(part)
@@ -83,7 +84,7 @@ function frozen.copy(part)
   return out
 end
 
---- Value at a canonical path or any spelling: s:get("optim.lr"). None is nil.
+--- The value at a canonical path or any spelling: s:get("optim.lr"). None is nil.
 ---@param path string
 function methods:get(path)
   local leaf = self.by_path[path]
@@ -107,7 +108,7 @@ function methods:get(path)
   return plain(at)
 end
 
---- Where a value comes from, oldest first: {{at = "file:line" | "default" | argument, value = text,
+--- The origin of a value, oldest first: {{at = "file:line" | "default" | argument, value = text,
 -- reads}, ...}.
 ---@param path string
 ---@return table[] chain
@@ -123,7 +124,7 @@ function methods:chain(path)
   return leaf and shown_chain(leaf) or {}
 end
 
---- The line, argument or default that has the last word: "recipes/tiny/demo.lua:12".
+--- The line, argument or default that decided the value: "recipes/tiny/demo.lua:12".
 ---@param path string
 ---@return string
 function methods:origin(path)
@@ -131,7 +132,7 @@ function methods:origin(path)
   return #chain > 0 and chain[#chain].at or "default"
 end
 
--- what is made of a leaf when it is asked for; the key under which a row has its leaf
+-- fields of a leaf that are made on the first read; a row has its leaf under this key
 local on_demand = {}
 function on_demand.__index(row, name)
   if name == "value" then
@@ -140,7 +141,7 @@ function on_demand.__index(row, name)
   return name == "chain" and shown_chain(rawget(row, on_demand)) or nil
 end
 
---- All leaves, in path order: {path, value, chain, row}. Values are plain, none is nil.
+--- All leaves, in the order of paths: {path, value, chain, row}. Values are plain, none is nil.
 function methods:leaves()
   local out = {}
   for i, leaf in ipairs(self.list) do
@@ -150,8 +151,8 @@ function methods:leaves()
   return out
 end
 
---- Leaves of map entries that a recipe or an argument took out: {path, chain}; the last link says
--- who did.
+--- Leaves of map entries that a recipe or an argument removed: {path, chain}; the last link names
+-- the place.
 function methods:removed()
   local out = {}
   for i, leaf in ipairs(self.gone) do
@@ -160,7 +161,7 @@ function methods:removed()
   return out
 end
 
---- A plain copy of everything, or of what lies below a path.
+--- A plain copy of everything, or of the values below a path.
 function methods:plain(path)
   if path then
     return methods.get(self, path)
@@ -173,24 +174,24 @@ function methods:to_json()
   return require("moonreel.settings.store").to_json(self)
 end
 
---- Text of a recipe that bakes to the same hash. Of a recipe with stages, each stage has one.
+--- Text of a recipe that bakes to the same hash. For a recipe with stages, each stage has one.
 function methods:to_recipe()
   return require("moonreel.settings.store").to_recipe(self)
 end
 
---- Raise when a set field has no reader yet: `train` refuses what would be ignored. Names field and
--- line.
----@param record string|nil  only fields below it: `sample` refuses what it would ignore of
----   `sampling`
+--- Raises an error that names field and line if a set field has no reader yet, because
+-- `train` would ignore it.
+---@param record string|nil  only fields below it: `sample` refuses the fields of `sampling` that it
+---   would ignore
 function methods:require_readers(record)
   require("moonreel.settings.readers").check(self, record)
 end
 
---- Make settings from leaves.
----@param leaves table[]  {path, keys, value, chain, row, schema}, in path order; lengths of buckets
----   by number
----@param facts table     {hash, recipe, notes, arguments = what the command line set, as typed}
----@param removed table[]  {path, chain}: leaves of entries that their maps have no more
+--- Makes settings from leaves.
+---@param leaves table[]  {path, keys, value, chain, row, schema}, in the order of paths; lengths of
+---   buckets by number
+---@{hash, recipe, notes, arguments = those of the command line, as typed}
+---@{path, chain}: leaves of removed map entries
 ---@return table
 function frozen.new(leaves, facts, removed)
   local self = { list = leaves, gone = removed, by_path = {}, values = {} }
@@ -205,7 +206,7 @@ function frozen.new(leaves, facts, removed)
       at[leaf.keys[#leaf.keys]] = leaf.value
     end
   end
-  -- records know their fields, so that a mistyped one is an error and a none one is nil
+  -- records know their fields, so that a mistyped field is an error and a field that is none is nil
   local registry = require "moonreel.recipe.registry"
   local function tree(schema, values, path)
     if schema.tag ~= "record" then

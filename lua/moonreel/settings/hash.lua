@@ -1,7 +1,7 @@
---- The hash of settings: every leaf with affects = "run" in canonical form.
--- Equal over processes, key orders, splits into parents, spellings, 4 and 4.0. Ref: recipes.md 5. A
--- leaf without a value is left out, so that a version with a new optional field gives old recipes
--- their old hashes.
+--- The hash of settings: over every leaf with affects = "run" in canonical form. It is equal for
+-- all processes, orders of keys, ways to split a recipe into parents, spellings, 4 and 4.0. Ref:
+-- recipes.md 5. A leaf without a value is left out, so that a version with a new optional field
+-- gives old recipes their old hashes.
 -- @module moonreel.settings.hash
 local base = require "moonreel.core.base"
 local marker = require "moonreel.recipe.marker"
@@ -9,7 +9,7 @@ local sorted_keys = require("moonreel.recipe.environment").sorted_keys
 
 local hash = {}
 
--- One text for each value: its type, then its content in a fixed form or behind its length.
+-- One text for each value: its type, then its content in a fixed form or after its length.
 local function canonical(value)
   if value == marker.none then
     return "none"
@@ -18,7 +18,7 @@ local function canonical(value)
     return tostring(value)
   end
   if type(value) == "number" then
-    -- 4 and 4.0 are one value
+    -- 4 and 4.0 are the same value
     local whole = math.tointeger(value)
     return whole and whole .. "" or ("%.17g"):format(value)
   end
@@ -44,7 +44,7 @@ local function canonical(value)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
--- texts of lists and maps, which never change: defaults are the same tables in every bake
+-- texts of lists and maps, which never change: all bakes share the tables of defaults
 local texts = setmetatable({}, { __mode = "k" })
 
 local function text_of(value)
@@ -55,7 +55,7 @@ local function text_of(value)
   return texts[value]
 end
 
---- Hash of leaves.
+--- The hash of leaves.
 ---@param leaves table[]  {path, value, schema}
 ---@return string hex of 32 digits
 function hash.of(leaves)

@@ -1,5 +1,5 @@
 --- Settings: a recipe, resolved and frozen; each value knows the line that set it. bake() runs a
--- list of named steps; later code reads settings and never a recipe. Ref: recipes.md 3 to 6,
+-- list of named steps. Later code reads settings and never a recipe. Ref: recipes.md 3 to 6,
 -- design.md 2.1.
 -- @module moonreel.settings
 local fault = require "moonreel.recipe.fault"
@@ -17,12 +17,12 @@ local function arguments_of(overrides)
   return out
 end
 
---- Bake a recipe.
+--- Bakes a recipe.
 ---@param name string        path from the working directory, or a recipe's name
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
----@param options table|nil  {stage = NAME: one stage of a recipe that has stages,
----   child = false: bake in this process even a recipe that is not shipped,
----   may_be: what else than a recipe could be meant, as moonreel.recipe.files has it}
+---@param options table|nil  {stage = NAME: one stage of a recipe with stages, child = false: bake
+---   even a recipe that is not shipped in this process, may_be: what the name can mean apart from a
+---   recipe, as in moonreel.recipe.files}
 ---@return table settings    frozen; s.optim.lr, s:get("optim.lr"), s:origin("optim.lr"), s.hash,
 ---   s:to_json()
 function settings.bake(name, overrides, options)
@@ -32,18 +32,18 @@ function settings.bake(name, overrides, options)
   options = options or {}
   local file = files.root(name, options.may_be)
   local arguments = arguments_of(overrides)
-  -- a recipe from outside runs in a child process with limits; only settings come back
+  -- a recipe that is not shipped runs in a child process with limits; only settings come back
   if not file.shipped and options.child ~= false then
     return require("moonreel.settings.child").bake(name, arguments, options.stage)
   end
   return require("moonreel.settings.bake").bake(file, arguments, options.stage)
 end
 
---- Settings with fields set over them. Values that stay keep their origins.
+--- Settings with more fields set. Other values keep their origins.
 ---@param base table        baked
----@param overrides table   as for bake
----@param moved table|nil   records that stand in the place of others: {model = "img_flux"}, whose
----   fields have the origins of theirs
+---@as in bake
+---@param moved table|nil   records that replace others: {model = "img_flux"}; their fields keep the
+---   origins of the latter
 ---@return table settings   baked
 function settings.with(base, overrides, moved)
   local core = require "moonreel.core.base"
@@ -64,7 +64,7 @@ function settings.with(base, overrides, moved)
   return result
 end
 
---- Read back what a run stored.
+--- Reads settings that a run has stored.
 ---@param text string   the text of settings.json
 ---@param where string  for messages
 ---@return table settings
@@ -72,13 +72,13 @@ function settings.from_json(text, where)
   return require("moonreel.settings.restore").from_json(text, where)
 end
 
---- Read settings.json of a run directory or checkpoint.
+--- Reads settings.json of a run directory or checkpoint.
 ---@param path string
 ---@return table settings
 function settings.load(path)
   local base = require "moonreel.core.base"
   if not base.exists(path) then
-    fault.recipe("%s: no such file; expected the settings.json of a run", path)
+    fault.recipe("%s: there is no such file; expected the settings.json of a run", path)
   end
   return settings.from_json(base.read_file(path), path)
 end

@@ -1,4 +1,5 @@
---- Where values of settings come from: what set each value, what it replaced, what follows from it.
+--- Shows where values of settings come from: what set each value, what it replaced, what follows
+-- from it.
 -- @module moonreel.settings.provenance
 local fault = require "moonreel.recipe.fault"
 local override = require "moonreel.recipe.override"
@@ -13,7 +14,7 @@ local function readers_of(settings, path)
   for _, leaf in ipairs(settings:leaves()) do
     local follows = false
     for _, link in ipairs(leaf.chain) do
-      -- a plain value takes the place of what was computed before; a computed one may build on it
+      -- a plain value replaces a computed one; a computed value may use it
       follows = follows and link.reads ~= nil
       for _, read in ipairs(link.reads or {}) do
         follows = follows or read == path or path:sub(1, #read + 1) == read .. "."
@@ -26,8 +27,7 @@ local function readers_of(settings, path)
   return out
 end
 
--- The leaf of a key, or all leaves below it; entries that were taken out are named where nothing is
--- left.
+-- The leaf of a key, or all leaves below it; if there are none, entries that were removed.
 local function leaves_at(settings, key)
   local target, problem = override.target(key)
   if not target then
@@ -43,7 +43,7 @@ local function leaves_at(settings, key)
     end
   end
   if #out == 0 then
-    fault.usage("why: %s: the recipe has no such entry", path)
+    fault.usage("why: %s: the recipe has no such entry, and never had one", path)
   end
   return out
 end
@@ -53,10 +53,10 @@ provenance.columns = { { key = "field" }, { key = "value", format = printer.shor
   { key = "replaced", format = printer.short }, { key = "from", title = "computed from" },
     { key = "followers", title = "what follows" } }
 
---- Where the value of a key, or every value below it, comes from: one row per link, oldest first.
+--- The origin of the value of a key, or of every value below it: one row per link, oldest first.
 ---@param settings table
 ---@param key string
----@param whole boolean|nil  name the field in every row
+---@name the field in every row
 ---@return table[]
 function provenance.rows(settings, key, whole)
   local rows = {}

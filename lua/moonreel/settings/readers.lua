@@ -1,5 +1,5 @@
---- Refuses settings that this version does not read: a value that would be ignored is named before
--- a run starts.
+--- Refuses settings that this version does not read: before a run starts, it names every value that
+-- would be ignored.
 -- @module moonreel.settings.readers
 local fault = require "moonreel.recipe.fault"
 local kinds = require "moonreel.recipe.kinds"
@@ -8,7 +8,7 @@ local registry = require "moonreel.recipe.registry"
 
 local readers = {}
 
--- Does a value ask anything of a reader? What is off, or as by default, does not.
+-- Does a value need a reader? A value that is off, or the default, does not.
 local function asks(value, default)
   return value ~= nil and value ~= false and value ~= default
     and not (type(value) == "table" and next(value) == nil)
@@ -40,8 +40,8 @@ function readers.missing(settings)
   return missing
 end
 
---- Raise when there are any, naming all.
----@param record string|nil  only those below this record
+--- Raises an error that names all such fields, if there are any.
+---@only fields below this record
 function readers.check(settings, record)
   local lines = {}
   for _, one in ipairs(readers.missing(settings)) do

@@ -1,6 +1,5 @@
 --- Names of our fields in the reference systems, for `show --as`. A path or a record that is not
--- listed has the same name there. The reference systems do not have the fields that only moonreel
--- has.
+-- listed has the same name there. The reference systems do not have fields that only moonreel has.
 -- @module moonreel.settings.reference_names
 local shared = { ckpt_path = "model.from_pretrained", prefetch = "prefetch_factor",
   ["optim.grad_clip"] = "grad_clip",
@@ -52,7 +51,7 @@ local reference_names = {}
 --- Known systems.
 reference_names.systems = { "opensora-1.2", "opensora-2.0" }
 
---- The name a system has for one of our paths; nil when it has none.
+--- The name of one of our paths in a system; nil if it has no name there.
 ---@param system string
 ---@param path string
 ---@return string|nil

@@ -1,12 +1,12 @@
---- Finds names in bucket_config that `resolutions` does not have: `show` notes them, `train`
--- refuses them.
+--- Finds names in bucket_config that are not in `resolutions`: `show` notes them, `train` refuses
+-- them.
 -- @module moonreel.settings.resolutions
 local computed = require("moonreel.data.aspects").resolution
 local nearest = require "moonreel.text.nearest"
 
---- What is wrong with the names in bucket_config.
+--- Checks the names in bucket_config.
 ---@param leaves table[]  {path, keys, chain} of settings
----@return table[]  {path of the first leaf below the name, text}, in path order
+---@return table[]  {path of the first leaf below the name, text}, in the order of paths
 return function(leaves)
   local known, names, out = {}, {}, {}
   for _, leaf in ipairs(leaves) do

@@ -14,7 +14,7 @@ local store = require "moonreel.settings.store"
 
 local restore = {}
 
--- A value of JSON as leaves hold it.
+-- A value of JSON in the form of leaves.
 local function from_value(value)
   if value == json.null then
     return marker.none
@@ -29,7 +29,7 @@ local function from_value(value)
   return out
 end
 
--- Has somebody set a field, or one below it?
+-- Was a field, or one below it, set?
 local function is_set_below(origin, path)
   for other, chain in pairs(origin) do
     if (other == path or other:sub(1, #path + 1) == path .. ".") and store.is_set(chain) then
@@ -38,16 +38,16 @@ local function is_set_below(origin, path)
   end
 end
 
--- what made the settings may have had families that are not here
+-- the program that made the settings may have had families that are missing here
 local function check_family(record, name, where)
   if record.types and type(name) == "string" and not record.types[name] then
     fault.recipe("%s: %s.type = '%s': this build has no such family; try: %s=FOLDER, the folder in "
-      .. "which that family lies", where, record.path, name, families.VARIABLE)
+      .. "which that family is", where, record.path, name, families.VARIABLE)
   end
 end
 
 -- The leaves of a decoded tree, checked against the registry. A field that this version lacks is
--- left out where it was not set.
+-- left out if it was not set.
 local function leaves_of(tree, origin, where)
   local leaves = {}
   local function leaf(keys, schema, value, row)
@@ -76,7 +76,7 @@ local function leaves_of(tree, origin, where)
         keys[#keys] = nil
       end
     elseif schema.tag == "map" and type(value) == "table" and next(value) ~= nil then
-      -- JSON's keys are text; lengths of buckets come by number
+      -- keys of JSON are texts; lengths of buckets are sorted by number
       local entries = {}
       for name, item in pairs(value) do
         entries[schema.key == "integer" and math.tointeger(tonumber(name)) or name] = item
@@ -108,7 +108,7 @@ local function leaves_of(tree, origin, where)
   return leaves
 end
 
--- Adds the fields that the file does not know, at their defaults.
+-- Adds fields that the file does not have, with their defaults.
 local function add_new(leaves, tree)
   local known, types = {}, { tag = "table", children = {} }
   for _, leaf in ipairs(leaves) do
@@ -142,11 +142,12 @@ function restore.from_json(text, where)
   local decoded = json.decode(text, where)
   if type(decoded) ~= "table" or type(decoded.settings) ~= "table"
       or type(decoded.hash) ~= "string" then
-    fault.recipe("%s: no settings: expected an object with hash and settings", where)
+    fault.recipe("%s: expected an object with hash and settings; try: the settings.json of a run",
+      where)
   end
   local leaves = leaves_of(decoded.settings, type(decoded.origin) == "table"
     and decoded.origin or {}, where)
-  -- files of older versions have no sum
+  -- files of older versions have no checksum
   local good = decoded.sum == store.sum_of(decoded.settings, decoded.hash)
     or (decoded.sum == nil and decoded.hash == hash.of(leaves))
   if not good then

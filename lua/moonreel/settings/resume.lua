@@ -8,11 +8,11 @@ local words = require "moonreel.settings.words"
 
 local resume = {}
 
--- fields that say where a launch starts from; each launch says that for itself
+-- fields that say where a launch starts from; each launch sets them itself
 local start = { load = true, ckpt_path = true, start_from_scratch = true, start_step = true,
   start_epoch = true }
 
--- What an argument decides alone, or nil: a table merges with what other arguments give.
+-- The path whose value an argument decides alone, or nil: a table is merged with other arguments.
 local function decides(argument)
   local _, of_stage = stages.split(argument.key)
   local target = override.target(of_stage or argument.key)
@@ -22,12 +22,12 @@ local function decides(argument)
   end
 end
 
---- The arguments of an earlier launch as the present one takes them: without those that say where
--- to start from, and those that it gives again.
+--- The arguments of an earlier launch that apply to the present one: without those that say where
+-- to start from, and those that are given again.
 ---@param earlier table    settings of the run that is continued
----@param now table        settings of the present launch; from another recipe nothing is taken
+---@settings of the present launch; with another recipe no argument is taken
 ---@param arguments table[]  {key, text, argument} of the present launch
----@param command table    the command that both were given to
+---@the command of both launches
 ---@return table[] taken   {key, text, argument, taken = true}, weakest first
 function resume.taken(earlier, now, arguments, command)
   local given, taken = {}, {}
@@ -53,7 +53,7 @@ function resume.taken(earlier, now, arguments, command)
     note(argument)
   end
   for i = #earlier.arguments, 1, -1 do
-    -- one argument may be two words: a flag and its value, which may hold blanks
+    -- an argument may be two words: a flag and its value, which may contain blanks
     local typed = earlier.arguments[i]
     local flag, value = typed:match("^(%-[^%s=]*) (.*)$")
     for _, one in ipairs(words.parse(flag and { flag, value } or { typed }, command).overrides) do

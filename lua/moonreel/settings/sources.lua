@@ -1,5 +1,5 @@
 --- The sources of a run's samples, from its settings: one index, or several indexes that are drawn
--- by weights; phases change the weights. Ref: dataplane 4.10.
+-- by weights. Phases change the weights. Ref: dataplane 4.10.
 -- @module moonreel.settings.sources
 local blame = require "moonreel.settings.blame"
 local nearest = require "moonreel.text.nearest"
@@ -7,8 +7,8 @@ local nearest = require "moonreel.text.nearest"
 local sources = {}
 
 local BLEND_SHARE, BLEND_STEPS = 0.05, 200
-local UNITS <const> = 2 ^ 32 -- of a share of 1, as the order counts what is due
-local TRIM_TOP = 0.0001 -- whose removal stopped a divergence
+local UNITS <const> = 2 ^ 32 -- units of a share of 1 in the order
+local TRIM_TOP = 0.0001 -- removing this share of the largest values has stopped a divergence
 
 local function sorted_keys(t)
   local keys = {}
@@ -21,7 +21,7 @@ end
 
 -- ---- phases ----
 
--- samples of a step at most, whatever ranks there are
+-- largest number of samples in a step, for any number of ranks
 local function step_samples(settings)
   local most = 1
   for _, lengths in pairs(settings:plain("bucket_config") or {}) do
@@ -32,7 +32,7 @@ local function step_samples(settings)
   return most * settings.virtual_ranks * settings.accumulate
 end
 
--- a weight that rounds to no share at all is refused: its source would never be drawn
+-- refuses a weight that rounds to a share of 0, because its source would never be drawn
 local function check_share(settings, phase, i, name, weight, sum)
   if weight == 0 or weight / sum * UNITS >= 1 then
     return
@@ -41,13 +41,14 @@ local function check_share(settings, phase, i, name, weight, sum)
   local own = phase.weights and phase.weights[name]
   local field = own and ("dataset.phases.%d.weights.%s"):format(i, name) or source .. "weight"
   local set = own or settings:plain("dataset.sources")[name].weight
-  blame.raise(settings, set and field or source .. "data_path", "MR_E_RECIPE", "%s is %g and the "
+  blame.raise(settings, set and field or source .. "data_path", "MR_E_RECIPE", "%s is %g, but the "
     .. "other weights sum to %g, so no sample of it is ever drawn; expected 0, or %.3g and more",
     field, weight,
     sum - weight, 1.01 * (sum - weight) / UNITS)
 end
 
--- what a source weighs in a phase, as shares of 1; raises for unknown names, or where all are zero
+-- the weights of the sources in a phase as shares of 1; raises an error for unknown names, or if
+-- all are 0
 local function shares_of(settings, list, phase, i)
   local weights, sum, names = {}, 0, {}
   for _, s in ipairs(list) do
@@ -59,7 +60,7 @@ local function shares_of(settings, list, phase, i)
     if not weights[name] then
       local near = nearest(name, names)
       blame.raise(settings, ("dataset.phases.%d.weights.%s"):format(i, name), "MR_E_RECIPE",
-        "dataset.phases.%d.weights: no source is called '%s'%s; dataset.sources has %s", i, name,
+        "dataset.phases.%d.weights: there is no source '%s'%s; expected one of %s", i, name,
         near and (", did you mean '%s'?"):format(near) or "", table.concat(names, ", "))
     end
   end
@@ -78,7 +79,7 @@ local function shares_of(settings, list, phase, i)
   return shares
 end
 
--- samples over which a phase takes the place of the one before it
+-- number of samples over which a phase replaces the one before it
 local function window_of(settings, phases, i, step)
   local phase = phases[i]
   local field = ("dataset.phases.%d."):format(i)
@@ -86,19 +87,19 @@ local function window_of(settings, phases, i, step)
   if not phase.samples and i < #phases then
     blame.raise(settings, field .. (next(phase.weights or {}) and "weights."
       .. sorted_keys(phase.weights)[1] or "samples"), "MR_E_RECIPE",
-      "dataset.phases.%d never ends, and %d phases follow it; expected samples above 0; try: "
-      .. "dataset.phases.%d.samples=1000000", i, #phases - i, i)
+      "dataset.phases.%d has no end (samples), but %d phases follow it; expected samples above "
+        .. "0; try: dataset.phases.%d.samples=1000000", i, #phases - i, i)
   elseif i == 1 then
     return 0
   elseif phase.blend and phase.blend > whole then
-    blame.raise(settings, field .. "blend", "MR_E_RECIPE", "%sblend is %d samples of a phase of "
-      .. "%d; expected at most as many", field, phase.blend, whole)
+    blame.raise(settings, field .. "blend", "MR_E_RECIPE", "%sblend is %d samples, more than the "
+      .. "phase of %d; expected at most the samples of the phase", field, phase.blend, whole)
   end
   return phase.blend
     or math.min(whole, math.max(math.floor(BLEND_SHARE * whole), BLEND_STEPS * step))
 end
 
--- the phases of a recipe in their order; they are numbered from 1 on
+-- the phases of a recipe in their order; they are numbered from 1
 local function phases_of(settings)
   local given = settings:plain("dataset.phases")
   if not given then
@@ -113,7 +114,7 @@ local function phases_of(settings)
   return #given > 0 and given or { {} }
 end
 
--- weights of the sources by the samples drawn: {{samples, weight}, ...}
+-- weights of the sources by the number of drawn samples: {{samples, weight}, ...}
 local function set_weights(settings, list)
   local phases, at, before = phases_of(settings), 0, nil
   local step = step_samples(settings)
@@ -132,7 +133,7 @@ end
 
 -- ---- the list ----
 
---- The field that speaks of where samples come from.
+--- The field that says where samples come from.
 ---@param settings table
 ---@return string
 function sources.field(settings)
@@ -141,7 +142,7 @@ function sources.field(settings)
   return first and ("dataset.sources.%s.data_path"):format(first) or "dataset.data_path"
 end
 
--- the first field below a path that somebody set
+-- the first field below a path that was set
 local function first_field(settings, path)
   for _, leaf in ipairs(settings:leaves()) do
     if leaf.path:sub(1, #path + 1) == path .. "." then
@@ -151,21 +152,22 @@ local function first_field(settings, path)
   return path
 end
 
--- which rows of its index a source is of: {column, from, to, trim_top}; nil: all
+-- the rows of its index that belong to a source: {column, from, to, trim_top}; nil: all
 local function quantiles_of(settings, s, field)
   local range = s.quantiles or { 0.0, 1.0 }
   if not s.column and (s.quantiles or s.trim_top) then
     blame.raise(settings, field .. (s.quantiles and "quantiles" or "trim_top"), "MR_E_RECIPE",
-      "%scolumn is none: quantiles of what? expected a column of the index", field)
+      "%scolumn is not set; expected the column of the index whose quantiles select rows; try: "
+        .. "moonreel data stats NAME.mrx, which lists the columns", field)
   elseif range[1] >= range[2] then
     blame.raise(settings, field .. "quantiles", "MR_E_RECIPE", "%squantiles is { %g, %g }; "
-      .. "expected the second above the first; try: { 0, 0.5 }", field, range[1], range[2])
+      .. "expected the second number above the first; try: { 0, 0.5 }", field, range[1], range[2])
   end
   return s.column and { column = s.column, from = range[1], to = range[2],
     trim_top = s.trim_top or TRIM_TOP } or nil
 end
 
--- samples that are not trained: a share below 1, or a count; nil: none
+-- samples that are not trained: a share below 1, or a count; nil: all are trained
 local function hold_back_of(settings)
   local n = settings.dataset.hold_back
   if n > 1 and n % 1 > 0 then
@@ -175,7 +177,7 @@ local function hold_back_of(settings)
   return n > 0 and n or nil
 end
 
--- the place of a source's clips
+-- the path of a source's clips
 local function path_of(settings, path, field)
   if path == "" then
     blame.raise(settings, field, "MR_E_RECIPE", "%s is empty; expected an index NAME.mrx, or a "
@@ -184,25 +186,25 @@ local function path_of(settings, path, field)
   return path
 end
 
---- The sources of settings, by name. One without a name is dataset.data_path.
+--- The sources of settings, by name. A source without a name is dataset.data_path.
 ---@param settings table  baked
----@return table[] list   {name, path, field, weights, epochs, quantiles, hold_back, change};
----   empty: none is given
+---@return table[] list   {name, path, field, weights, epochs, quantiles, hold_back, change}; empty
+---   if no source is given
 function sources.of(settings)
   local given, list = settings:plain("dataset.sources"), {}
   local phases = settings:plain("dataset.phases")
   if not given or not next(given) then
     if phases and next(phases) then
       blame.raise(settings, first_field(settings, "dataset.phases"), "MR_E_RECIPE",
-        "dataset.phases has weights of sources, and dataset.sources is none; try: dataset.sources "
-        .. "= { name = { data_path = ... } }, or dataset.phases=none")
+        "dataset.phases has weights of sources, but dataset.sources is not set; try: "
+          .. "dataset.sources = { name = { data_path = ... } }, or dataset.phases=none")
     end
     local path = path_of(settings, settings.dataset.data_path, "dataset.data_path")
     return path and { { name = "", path = path, field = "dataset.data_path",
       hold_back = hold_back_of(settings), change = settings.data_change } } or {}
   elseif settings.dataset.data_path then
-    blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, and "
-      .. "dataset.sources names %s; expected one of both; try: dataset.data_path=none",
+    blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, but "
+      .. "dataset.sources has %s; expected only one of the two fields; try: dataset.data_path=none",
       settings.dataset.data_path, table.concat(sorted_keys(given), ", "))
   end
   for i, name in ipairs(sorted_keys(given)) do
@@ -224,14 +226,15 @@ function sources.of(settings)
     end
     if not any then
       blame.raise(settings, s.field, "MR_E_RECIPE", "dataset.sources.%s: its weight is 0 in every "
-        .. "phase; expected one above 0; try: dataset.sources.%s.weight=1, or leave it out", s.name,
+        .. "phase; expected a weight above 0 in some phase; try: dataset.sources.%s.weight=1, or "
+        .. "leave it out", s.name,
         s.name)
     end
   end
   return list
 end
 
--- ---- what becomes of shares ----
+-- ---- use of shares ----
 
 local function weight_at(weights, x)
   if not weights or #weights == 0 then
@@ -248,7 +251,7 @@ local function weight_at(weights, x)
   return before[2]
 end
 
--- will there be a share at x or behind it?
+-- is there a share at x or later?
 local function has_future(weights, x)
   local any = weight_at(weights, x) > 0
   for _, row in ipairs(weights or {}) do
@@ -257,12 +260,12 @@ local function has_future(weights, x)
   return any
 end
 
-local STEPS <const> = 2000 -- in which a pass, or what was drawn so far, is looked at
+local STEPS <const> = 2000 -- integration steps of a pass, or of the samples drawn so far
 
---- How often each source is gone through until all of them have been, once where it is not drawn
--- again, and none where its share ends before.
+--- How often each source is gone through until all have been: 1 for a source that does not repeat,
+-- less if its share ends before.
 ---@param list table[]      of sources.of
----@param samples integer[] of an epoch of each
+---@param samples integer[] samples of an epoch of each
 ---@return number[] passes
 function sources.passes(list, samples)
   local taken, passes, total = {}, {}, 0
@@ -281,7 +284,7 @@ function sources.passes(list, samples)
     if not open or sum == 0 then
       break
     end
-    -- what is gone through a thousand times is looked at in longer strides
+    -- with a thousand passes the strides are longer
     local dx = math.max(math.max(total, x) / STEPS, 1)
     for i in ipairs(list) do
       taken[i] = taken[i] + weights[i] / sum * dx
@@ -294,10 +297,10 @@ function sources.passes(list, samples)
   return passes
 end
 
---- What is drawn of several sources until all have been gone through, as the survey of one: what is
--- gone through twice counts twice.
+--- The samples drawn from several sources until all have been gone through, as one survey. Samples
+-- that are drawn twice count twice.
 ---@param list table[]
----@param surveys table[]  of an epoch of each: {index, rows, buckets, dropped}
+---@param surveys table[]  surveys of an epoch of each: {index, rows, buckets, dropped}
 ---@return table survey
 function sources.together(list, surveys)
   local samples, by, out = {}, {}, { rows = 0, buckets = {}, dropped = {} }

@@ -1,9 +1,9 @@
---- Recipes one after the other: `stages = { {name = "a", recipe = "./a", fields...}, ... }`.
--- Weakest first: what the file with the list inherits, the stage's recipe, the file with the list
--- and the recipes that extend it, the stage's entry, key=value, stages.NAME.key=value. A file that
--- the stage's recipe inherits too counts once, below that recipe. Each stage bakes to settings of
--- its own; the outer settings hold their names and hashes. Only `load` is not passed on: in the
--- outer recipe and as key=value it says where the whole series goes on. Ref: recipes.md 8.
+--- Stages: `stages = { {name = "a", recipe = "./a", fields...}, ... }`. The layers of a stage are,
+-- weakest first: the ancestors of the file with the list, the stage's recipe, the file with the
+-- list and the recipes that extend it, the stage's entry, key=value, stages.NAME.key=value. A file
+-- that the stage's recipe also inherits counts once, below that recipe. Each stage bakes to its own
+-- settings; the outer settings have their names and hashes. Only `load` is not passed on: in the
+-- outer recipe and as key=value it says where the whole series continues. Ref: recipes.md 8.
 -- @module moonreel.settings.stages
 local fault = require "moonreel.recipe.fault"
 local files = require "moonreel.recipe.files"
@@ -35,10 +35,10 @@ local function read_entry(i, entry, list_place, seen)
     body = place.without(entry, { name = true, recipe = true }) }
 end
 
---- Take the list out of a recipe's layers.
+--- Takes the list out of a recipe's layers.
 ---@param layers table[]  {write, shown, file}
----@return table[]|nil entries  {name, recipe, place, body, file}; place: of the list, layer: that
----   holds it
+---@return table[]|nil entries  {name, recipe, place, body, file}; place: of the list, layer: the
+---   layer with it
 function stages.take(layers)
   local entries
   for _, one in ipairs(layers) do
@@ -71,7 +71,7 @@ function stages.split(key)
   return key:match("^stages%.([^.]+)%.(.+)$")
 end
 
---- The entry of a name; a usage error names the others.
+--- The entry with this name; a usage error names the others.
 function stages.find(entries, name, argument)
   local names = {}
   for i, entry in ipairs(entries or {}) do
@@ -81,13 +81,13 @@ function stages.find(entries, name, argument)
     names[i] = entry.name
   end
   local near = require("moonreel.text.nearest")(name, names)
-  fault.usage("%s: no stage '%s'%s; %s", argument, name,
+  fault.usage("%s: there is no stage '%s'%s; %s", argument, name,
     near and (", did you mean '" .. near .. "'?") or "",
-    #names > 0 and "there are " .. table.concat(names, ", ") or "the recipe has none")
+    #names > 0 and "expected one of " .. table.concat(names, ", ") or "the recipe has no stages")
 end
 
--- layers of the recipe that an entry names, strongest first; a file that the outer recipe has read
--- too keeps its layer
+-- layers of the recipe in an entry, strongest first; a file that the outer recipe also read keeps
+-- its layer
 local function recipe_layers(files_read, outer, entry)
   local known = {}
   for _, one in ipairs(outer) do
@@ -102,7 +102,8 @@ local function recipe_layers(files_read, outer, entry)
       stages.take { one }
     end
     if one.names_stages then
-      fault.at(entry.place, "stages: '%s' has stages of its own; stages do not nest",
+      fault.at(entry.place, "stages: the recipe '%s' has stages itself, and stages cannot be "
+        .. "nested; try: list its stages here",
         entry.recipe)
     end
     table.insert(line, 1, one)
@@ -110,11 +111,11 @@ local function recipe_layers(files_read, outer, entry)
   return line
 end
 
---- Layers of one stage.
+--- The layers of one stage.
 ---@param files_read table   the loader of this bake
 ---@param outer table[]   layers of the outer recipe, without `stages`
 ---@param entries table   from stages.take
----@param entry table     one of them
+---@one of these
 ---@return table[] layers  weakest first
 function stages.layers(files_read, outer, entries, entry)
   local line = entry.recipe and recipe_layers(files_read, outer, entry) or {}
@@ -122,7 +123,8 @@ function stages.layers(files_read, outer, entries, entry)
   for _, one in ipairs(line) do
     inherited[one] = true
   end
-  -- strongest first: the outer recipe down to the file with the list, and what that file inherits
+  -- strongest first: the outer recipe down to the file with the list, and the ancestors of that
+  -- file
   local above, below = {}, {}
   local part = above
   for i = #outer, 1, -1 do
@@ -140,7 +142,7 @@ function stages.layers(files_read, outer, entries, entry)
   table.move(above, 1, #above, 2, out)
   local rest = loader.merge({ line, below }, place.text(entry.place))
   table.move(rest, 1, #rest, #out + 1, out)
-  -- Layers go from the weakest to the strongest.
+  -- the result goes from the weakest to the strongest
   for i = 1, #out // 2 do
     out[i], out[#out + 1 - i] = out[#out + 1 - i], out[i]
   end

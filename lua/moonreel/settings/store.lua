@@ -1,4 +1,4 @@
---- Settings as text: settings.json with provenance, and a flattened recipe; both bake to the same
+--- Settings as text: settings.json with origins, and a flattened recipe. Both bake to the same
 -- hash.
 -- @module moonreel.settings.store
 local base = require "moonreel.core.base"
@@ -9,14 +9,14 @@ local marker = require "moonreel.recipe.marker"
 
 local store = {}
 
--- A value as JSON has it. An empty list stays a list.
+-- A value in the form of JSON. An empty list stays a list.
 local function to_value(raw, schema)
   local value = marker.plain(raw, json.null)
   return schema and schema.tag == "list" and type(value) == "table" and json.array(value) or value
 end
 
 --- The nested form of JSON: none is null, integer keys are text.
----@param leaves table[]  of settings:leaves()
+---@from settings:leaves()
 ---@return table
 function store.tree(leaves)
   local root = {}
@@ -32,7 +32,7 @@ function store.tree(leaves)
   return root
 end
 
---- Where each leaf comes from.
+--- The origin of each leaf.
 function store.origins(leaves)
   local origins = {}
   for _, leaf in ipairs(leaves) do
@@ -46,7 +46,7 @@ function store.origins(leaves)
   return origins
 end
 
--- A sum over the values as they stand in a file and the hash they had when written. It tells an
+-- A checksum over the values as a file has them, and the hash when it was written. It detects an
 -- edited file, whatever fields this version has.
 function store.sum_of(tree, settings_hash)
   return base.hash128(settings_hash .. json.encode(tree))
@@ -66,7 +66,7 @@ function store.to_json(settings)
   }, { indent = 2 }) .. "\n"
 end
 
---- Has the last link of a chain set the value?
+--- Was the value set by the last link of a chain?
 function store.is_set(chain)
   local link = chain and chain[#chain]
   return link ~= nil and link.set == true
@@ -95,12 +95,12 @@ local function source(value)
   return "{ " .. table.concat(parts, ", ") .. (#parts > 0 and " }" or "}")
 end
 
---- A recipe without parents that sets every leaf that is not at its default.
+--- A recipe without parents that sets every leaf that differs from its default.
 ---@param settings table
 ---@return string text
 function store.to_recipe(settings)
   local root, whole, leaves = {}, {}, settings:leaves()
-  -- a map with a default is written whole as soon as one of its leaves is set
+  -- a map with a default is written as a whole if one of its leaves is set
   local function in_map_with_default(leaf)
     return leaf.row.default ~= nil and leaf.row.path ~= leaf.path
   end

@@ -1,6 +1,6 @@
 --- Refuses arguments of the command line that the run would not read. The registry (`when` of a
--- row) decides what depends on other fields alone; this file decides what depends on the command,
--- on its job, and on the parts of a run.
+-- row) decides about fields that depend on other fields only. This file decides about those that
+-- depend on the command, its job, and the parts of a run.
 -- @module moonreel.settings.uses
 local aspects = require "moonreel.data.aspects"
 local families = require "moonreel.recipe.families"
@@ -9,16 +9,16 @@ local registry = require "moonreel.recipe.registry"
 
 local uses = {}
 
--- ---- what a run is ----
+-- ---- properties of a run ----
 
 local function is_diffusion(s) return not registry.get().root.fields.vae.types[s.model.type] end
 
--- is a checkpoint rendered, or evaluated, while the run trains?
+-- does the run render or evaluate checkpoints while it trains?
 local function renders(s) return s.sampling.every > 0 or s.eval.every > 0 end
 
 local function evaluates(s) return s.job == "eval_loss" or s.eval.every > 0 end
 
--- several ranks that a launcher of ours starts again; it gives each a number
+-- does a launcher of moonreel start several ranks, and restart them? it gives each a number
 local function is_launched(s)
   return s.nproc_per_node > 1 or s.hostfile ~= nil or os.getenv "MOONREEL_RANK" ~= nil
 end
@@ -51,30 +51,34 @@ local function never() return false end
 
 -- ---- rules ----
 
--- {paths, holds: is it read?, why not, what to try}; patterns are of whole paths
+-- {paths, holds: is it read?, why not, what to try}; patterns match whole paths
 local training = {
-  { "sampling%..*", renders, "says how a run renders while it trains, and this one does not",
-    "sampling.every=N, too", except = "sampling.every" },
-  { "eval_.* num_eval_timesteps", evaluates, "is of evaluation losses, and this run measures none",
-    "eval.every=N, too, or job=eval_loss" },
-  { "restart.*", is_launched, "is the launcher's of several ranks, and this run is one process",
-    "-n N or --hostfile FILE, too" },
+  { "sampling%..*", renders, "is read by runs that render while they train, and this run does not",
+    "set sampling.every=N, too", except = "sampling.every" },
+  { "eval_.* num_eval_timesteps", evaluates, "is read for evaluation losses, and this run "
+    .. "measures none",
+    "set eval.every=N, too, or job=eval_loss" },
+  { "restart.*", is_launched, "is read by the launcher of several ranks, and this run is one "
+    .. "process",
+    "add -n N or --hostfile FILE" },
   { "scheduler%..* vae%..* text_encoder%..* clip%..*", is_diffusion,
-    "is of diffusion models, and this run trains an autoencoder alone",
-    "without it; the autoencoder's own fields stand under model" },
-  { "vae%.from_pretrained", has_weights, "names weights, and an autoencoder of this type has none",
-    "without it, or another vae.type" },
-  { "vae%.trains", never, "says which half of an autoencoder under model trains", "model.trains" },
+    "is read for diffusion models, and this run trains only an autoencoder",
+    "leave it out; the fields of the autoencoder are under model" },
+  { "vae%.from_pretrained", has_weights, "names a file of weights, and an autoencoder of this "
+    .. "type has no weights",
+    "leave it out, or set another vae.type" },
+  { "vae%.trains", never, "selects the half that trains only for an autoencoder under model",
+    "model.trains" },
   { "vae_loss_config%.perceptual_network vae_loss_config%.perceptual_linear", weighs_perception,
-    "is of the perceptual loss, whose weight is 0",
-    "vae_loss_config.perceptual_loss_weight=X, too" },
+    "is read for the perceptual loss, whose weight is 0",
+    "set vae_loss_config.perceptual_loss_weight=X, too" },
   { "ae_spatial_compression", computes_sizes,
-    "is of resolutions whose sizes are computed, as 256px, and this run has none",
-    "without it: `resolutions` lists the sizes" },
+    "is read for resolutions whose sizes are computed, such as 256px, and this run has none",
+    "leave it out: `resolutions` lists the sizes" },
 }
 
--- fields that a job other than training reads, apart from those of its data and models
--- and where runs lie
+-- the fields that a job other than training reads, without those of its data, its models and the
+-- folder of runs
 local MODELS <const> = "job name outputs seed compat dtype device threads log_every model%..* "
   .. "vae%..* text_encoder%..* clip%..* env%..* user%..* "
 local jobs = {
@@ -88,7 +92,7 @@ local jobs = {
     .. "discriminator.* gen_loss_config%..* disc_loss_config%..*",
 }
 
--- fields that a rendering reads, apart from those of `sampling` and of models
+-- the fields that a rendering reads, without those of `sampling` and of models
 local RENDERED <const> = "name outputs load ckpt_path strict compat dtype device threads "
   .. "resolutions.* ae_spatial_compression scheduler%..* model%..* vae%..* text_encoder%..* "
   .. "clip%..* img_flux.* plugin_config%..* plugin_config_ae%..* env%..* user%..*"
@@ -103,19 +107,20 @@ local function matches(path, patterns)
   return false
 end
 
--- why `moonreel train` would not read a field of these settings, and what to try; nil: it does
+-- the reason why `moonreel train` would not read a field of these settings, and what to try; nil if
+-- it does
 local function unread_in_training(s, path, row, command)
   if s.job == "reconstruct" and (path == "sampling.save_dir" or path == "batch_size") then
-    return nil -- where its clips go, and how many are read at once
+    return nil -- the folder for its clips, and their number in a batch
   end
   if row.reader == "sample" and not renders(s) then
-    return ("says what `moonreel sample` renders, and %s would not read it; bucket_config has the "
+    return ("is read by `moonreel sample`, but %s would not read it; bucket_config has the "
       .. "sizes and lengths to train on"):format(command), ("moonreel sample RUN %s=VALUE, or %s "
       .. "in the recipe"):format(path, path)
   end
   local known = jobs[s.job]
   if known and row.reader ~= "data" and not matches(path, known) then
-    return ("has no meaning for job = %s"):format(s.job), "without it"
+    return ("has no meaning for job = %s"):format(s.job), "leave it out"
   end
   for _, rule in ipairs(training) do
     local patterns, reads, why, try = table.unpack(rule)
@@ -127,8 +132,8 @@ end
 
 -- ---- refusals ----
 
--- call f(argument, leaf) for each value that these arguments gave; none takes a recipe's value
--- away, which a run that does not read the field may need
+-- calls f(argument, leaf) for each value that these arguments set; the argument none removes a
+-- recipe's value, which may be needed because the run does not read the field
 local function each(arguments, settings, f)
   local own = {}
   for _, one in ipairs(arguments) do
@@ -143,10 +148,10 @@ local function each(arguments, settings, f)
   end
 end
 
---- Refuse arguments that no part of a run would read.
----@param arguments table[]  {key, argument} of words.parse
+--- Refuses arguments that no part of a run would read.
+---@{key, argument} from words.parse
 ---@param command string     "train" or "plan"
----@param parts table[]      {settings} of the run, or of each of its stages
+---@{settings} of the run, or of each of its stages
 function uses.refuse(arguments, command, parts)
   local read, unread = {}, {}
   for _, part in ipairs(parts) do
@@ -165,14 +170,14 @@ function uses.refuse(arguments, command, parts)
   end
 end
 
---- Refuse arguments that no rendering reads.
----@param arguments table[]  {key, argument} of words.parse
----@param settings table     of the rendering
+--- Refuses arguments that no rendering reads.
+---@{key, argument} from words.parse
+---@settings of the rendering
 function uses.refuse_in_rendering(arguments, settings)
   each(arguments, settings, function(argument, leaf)
     if leaf.row.reader ~= "sample" and not matches(leaf.path, RENDERED) then
-      fault.usage("%s: %s is of training, and a rendering does not read it; try: %s", argument,
-        leaf.path, leaf.path == "seed" and "--seed N" or "without it")
+      fault.usage("%s: %s is read by training, but not by a rendering; try: %s", argument,
+        leaf.path, leaf.path == "seed" and "--seed N" or "leave it out")
     end
   end)
 end

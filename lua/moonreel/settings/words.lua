@@ -56,7 +56,7 @@ local function unknown(command, name, problem)
     problem or ("no such option; try: moonreel " .. command.name .. " --help"))
 end
 
--- refuses options that the question asked would leave aside
+-- refuses options that the question would ignore
 local function refuse_aside(command, options)
   for _, question in ipairs(command.questions or {}) do
     local asked, takes = table.unpack(question)
@@ -64,7 +64,8 @@ local function refuse_aside(command, options)
       local name = row.name
       local goes = name == asked or (" " .. takes .. " "):find(" " .. name .. " ", 1, true)
       if options[name:gsub("-", "_")] and not goes then
-        fault.usage("%s: --%s does not go with --%s, which takes %s; try: one after the other",
+        fault.usage("%s: --%s cannot be combined with --%s, which allows %s; try: one command "
+          .. "after the other",
           command.name, name, asked, takes == "" and "no other"
             or "--" .. takes:gsub(" ", ", --"))
       end
@@ -75,7 +76,7 @@ local function refuse_aside(command, options)
   end
 end
 
---- Split the words of a command.
+--- Splits the words of a command.
 ---@param args string[]
 ---@param command table  {name, options, overrides, short_fields, most, questions}
 ---@return table parsed  {positional = {...}, options = {name = value}, overrides = {{key, text,
@@ -85,7 +86,7 @@ function words.parse(args, command)
   local parsed = { positional = {}, options = {}, overrides = {} }
   local i = 1
 
-  -- the next word as a value, unless it is an option itself
+  -- the next word as a value, unless it is an option
   local function next_value(option, wanted)
     local word = args[i + 1]
     if word == nil or word:match("^%-%-") then
@@ -115,7 +116,7 @@ function words.parse(args, command)
     end
   end
 
-  -- true or false after a bare flag belongs to it, any other word does not
+  -- true or false after a bare flag belongs to it; other words do not
   local function flag_value(given)
     if given == nil and args[i + 1] and truths[args[i + 1]:lower()] ~= nil then
       i = i + 1
@@ -163,8 +164,8 @@ function words.parse(args, command)
     return true
   end
 
-  -- a pattern that the shell has expanded: further paths of the same depth belong to the value,
-  -- which lists them
+  -- A pattern that the shell has expanded: more paths of the same depth belong to the value, which
+  -- becomes a list.
   local function whole_pattern(first)
     local base = require "moonreel.core.base"
     local function depth(path) return select(2, path:gsub("[^/]+", "")) end

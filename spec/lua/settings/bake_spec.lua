@@ -42,7 +42,7 @@ describe("settings", function()
       function() s.bucket_config["256"][1][2] = 9 end, function() s.bucket_config.new = {} end } do
       local ok, story = pcall(f)
       assert.is_false(ok)
-      assert.matches("settings are fixed", tostring(story))
+      assert.matches("settings cannot be changed", tostring(story))
     end
     -- a copy that was handed out is the caller's own
     s:get("model.patch_size")[1] = 5
@@ -111,10 +111,10 @@ describe("settings", function()
     assert.equal("MR_E_DATA", problem.code)
     ok, problem = pcall(settings.from_json, "{}", "s.json")
     assert.is_false(ok)
-    assert.matches("s%.json: no settings", problem.message)
+    assert.matches("s%.json: expected an object with hash and settings", problem.message)
     ok, problem = pcall(settings.load, dir.path .. "/settings.json")
     assert.is_false(ok)
-    assert.matches("settings%.json: no such file", problem.message)
+    assert.matches("settings%.json: there is no such file", problem.message)
   end)
 
   it("come back into a version with more, fewer and other fields", function()

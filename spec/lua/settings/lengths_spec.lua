@@ -23,8 +23,8 @@ return recipe.extend("opensora-1.2/stage1") {
     local code, text = fault(16, 1.0, 17)
     assert.equal(3, code)
     assert.matches('^main%.lua:3: bucket_config%.360p%.16: compat = "opensora%-1%.2" with scheduler'
-      .. "%.use_timestep_transform counts 16 frames as none, so each t is 0 and renderings are "
-      .. "black; expected 1 frame, or 17 and more; try: compat = none", text)
+      .. "%.use_timestep_transform counts 16 frames as 0 latent frames, so all times would be 0 "
+      .. "and renderings black; expected 1 frame, or at least 17; try: compat = none", text)
     assert.matches("^main%.lua:3: bucket_config%.360p%.2: ",
       select(2, fault(2, "{ 0.5, 0.1 }", 17)))
   end)
@@ -32,7 +32,7 @@ return recipe.extend("opensora-1.2/stage1") {
   it("refuse a length of renderings, by who set it", function()
     local code, text = fault(17, 1.0, 5)
     assert.equal(3, code)
-    assert.matches("^main%.lua:4: sampling%.frames: .* counts 5 frames as none", text)
+    assert.matches("^main%.lua:4: sampling%.frames: .* counts 5 frames as 0", text)
     code, text = dir:fault('return recipe.extend("opensora-1.2/stage1") {}',
       { "sampling.frames=8" })
     assert.equal(2, code)
@@ -40,9 +40,9 @@ return recipe.extend("opensora-1.2/stage1") {
   end)
 
   it("refuse a ratio of 0, which loses every length", function()
-    assert.matches("^main%.lua:5: scheduler%.shift = 0: each t is 0",
+    assert.matches("^main%.lua:5: scheduler%.shift = 0: all times of training and rendering would be 0",
       select(2, fault(17, 1.0, 17, "shift = 0")))
-    assert.matches("^main%.lua:5: scheduler%.transform_scale = 0: each t is 0",
+    assert.matches("^main%.lua:5: scheduler%.transform_scale = 0: all times of training and rendering would be 0",
       select(2, fault(17, 1.0, 17, "transform_scale = 0")))
   end)
 

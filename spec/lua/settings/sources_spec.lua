@@ -69,33 +69,37 @@ describe("settings.sources", function()
       ]]
     for text, pattern in pairs {
       [two .. 'data_path = "c.mrx"'] = "%.lua:6: dataset.data_path is \"c.mrx\", and "
-        .. "dataset.sources names a, b; expected one of both; try: dataset.data_path=none",
+        .. "dataset.sources has a, b; expected only one of the two fields; try: "
+        .. "dataset.data_path=none",
       [two .. "phases = { { samples = 5, weights = { c = 1 } } }"] = "%.lua:6: "
-        .. "dataset.phases.1.weights: no source is called 'c'.*dataset.sources has a, b",
+        .. "dataset.phases.1.weights: there is no source 'c'.*expected one of a, b",
       [two .. "phases = { { weights = { a = 2 } }, { weights = { b = 2 } } }"] = "%.lua:6: "
-        .. "dataset.phases.1 never ends, and 1 phases follow it; expected samples above 0",
+        .. "dataset.phases.1 has no end %(samples%), but 1 phases follow it; expected samples "
+        .. "above 0",
       [two .. "phases = { { weights = { a = 0, b = 0 } } }"] = "%.lua:6: dataset.phases.1: no "
         .. "source has a weight above 0; try: a weight for one of a, b",
       [two .. "phases = { { samples = 9 }, { samples = 5, blend = 6 } }"] = "%.lua:6: "
-        .. "dataset.phases.2.blend is 6 samples of a phase of 5; expected at most as many",
+        .. "dataset.phases.2.blend is 6 samples, more than the phase of 5; expected at most the "
+        .. "samples",
       [two .. "phases = { [2] = { samples = 5 } }"] = "dataset.phases has phase 2 but no phase 1; "
         .. "expected consecutive numbers from 1",
       ['sources = { a = { data_path = "a.mrx", weight = 0 }, b = { data_path = "b.mrx" } }'] =
-        "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected one above 0; try: "
-        .. "dataset.sources.a.weight=1, or leave it out",
+        "%.lua:4: dataset.sources.a: its weight is 0 in every phase; expected a weight above 0 "
+          .. "in some phase; try: dataset.sources.a.weight=1, or leave it out",
       ['sources = { a = { data_path = "a.mrx", weight = 1e-12 }, b = { data_path = "b.mrx" } }'] =
-        "%.lua:4: dataset.sources.a.weight is 1e%-12 and the other weights sum "
+        "%.lua:4: dataset.sources.a.weight is 1e%-12, but the other weights sum "
         .. "to 1, so no sample of it is ever drawn; expected 0, or 2.35e%-10 and more",
       ['sources = { a = { data_path = "a.mrx", weight = 1e11 }, b = { data_path = "b.mrx" } }'] =
-        "%.lua:4: dataset.sources.b.weight is 1 and the other weights sum to 1e%+11",
+        "%.lua:4: dataset.sources.b.weight is 1, but the other weights sum to 1e%+11",
       [two .. "phases = { { samples = 9 }, { weights = { b = 1e-12 } } }"] = "%.lua:6: "
-        .. "dataset.phases.2.weights.b is 1e%-12 and the other weights sum to 1",
+        .. "dataset.phases.2.weights.b is 1e%-12, but the other weights sum to 1",
       ['sources = { a = { data_path = "a.mrx", quantiles = { 0, 0.5 } } }'] =
-        "%.lua:4: dataset.sources.a.column is none: quantiles of what",
+        "%.lua:4: dataset.sources.a.column is not set; expected the column of the index whose "
+          .. "quantiles",
       ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =
         "%.lua:4: dataset.sources.a.quantiles is { 0.5, 0.5 }; expected the second above",
       ["phases = { { samples = 5 } }"] = "%.lua.*: dataset.phases has weights of sources, and "
-        .. "dataset.sources is none; try: dataset.sources",
+        .. "dataset.sources is not set; try: dataset.sources",
       ['sources = { a = { weight = 1 } }'] = "%.lua:4: dataset.sources.a has no data_path",
     } do
       local ok, problem = pcall(function() return sources.of(bake(text)) end)

@@ -122,7 +122,8 @@ describe("stages", function()
     local code, story = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two",
       dir.path .. "/two"), { "stages.d.lr=1" })
     assert.equal(2, code)
-    assert.equal("stages.d.lr=1: no stage 'd', did you mean 'a'?; there are a, b, c", story)
+    assert.equal(
+      "stages.d.lr=1: there is no stage 'd', did you mean 'a'?; expected one of a, b, c", story)
     local ok, problem = pcall(stage, "d")
     assert.is_false(ok)
     assert.equal(2, problem.exit)
@@ -133,11 +134,11 @@ describe("stages", function()
     local code, story = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } "
       .. "}")
     assert.equal(3, code)
-    assert.matches("'%./inner' has stages of its own; stages do not nest", story)
+    assert.matches("'%./inner' has stages itself, and stages cannot be nested", story)
     -- not even their own
     dir:write("self.lua", 'return recipe.extend("./main") { lr = 1 }')
     local _, again = dir:fault("return recipe { stages = { { name = 'a', recipe = './self' } } }")
-    assert.matches("'%./self' has stages of its own; stages do not nest", again)
+    assert.matches("'%./self' has stages itself, and stages cannot be nested", again)
   end)
 
   it("do not get `load` of the outer recipe and of key=value, which is the row's", function()

@@ -182,18 +182,18 @@ describe("fields on the command line", function()
       .. "scheduler strict text_encoder threads user vae", table.concat(names, " "))
     local bad, story = refused("demo.lua", demo, "seed=3", uses.refuse_in_rendering)
     assert.is_true(bad)
-    assert.is_truthy(story:find("seed=3: seed is of training, and a rendering does not read it; "
+    assert.is_truthy(story:find("seed=3: seed is read by training, but not by a rendering; "
       .. "try: --seed N", 1, true), story)
   end)
 
   it("that nothing reads are named with what reads them", function()
     for text, want in pairs { ["wandb_project=x"] = "is read only when wandb is true",
         ["cache=x"] = "is read only when cached is true or load_video_features is true or",
-        ["ae_spatial_compression=8"] = "is of resolutions whose sizes are computed",
+        ["ae_spatial_compression=8"] = "is read for resolutions whose sizes are computed",
         ["vae_loss_config.kl_loss_weight=1"] = "is read only when model.type is an autoencoder",
-        ["restarts=2"] = "is the launcher's of several ranks",
+        ["restarts=2"] = "is read by the launcher of several ranks",
         ["strict=true"] = "is read only when ckpt_path is set",
-        ["sampling={height=32}"] = "sampling.height says what `moonreel sample` renders" } do
+        ["sampling={height=32}"] = "sampling.height is read by `moonreel sample`" } do
       local bad, story = refused("demo.lua", demo, text, in_training)
       assert.is_true(bad, text)
       assert.is_truthy(story:find(text .. ": ", 1, true) and story:find(want, 1, true), story)

@@ -148,15 +148,15 @@ describe("words.parse", function()
     -- without a question all go together
     assert.same({ fit_more = true, nodes = "2", json = true },
       words_of.parse({ "--fit-more", "-n2", "--json" }, ask).options)
-    local takes = " does not go with --fit, which takes --gpus, --json-lines; try: one after the "
-      .. "other"
+    local takes = " cannot be combined with --fit, which allows --gpus, --json-lines; try: one "
+      .. "command after the other"
     for words, name in pairs { ["--fit-more"] = "fit-more", ["--json"] = "json",
       ["-n2"] = "nodes" } do
       assert.equal("ask: --" .. name .. takes, refused("--fit", words))
     end
     -- the first of the questions that are asked
-    assert.equal("ask: --fit does not go with --all, which takes no other; try: one after the "
-      .. "other", refused("--fit", "--all"))
+    assert.equal("ask: --fit cannot be combined with --all, which allows no other; try: one "
+      .. "command after the other", refused("--fit", "--all"))
   end)
 
   it("names what is missing or unknown", function()
