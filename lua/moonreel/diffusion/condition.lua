@@ -7,10 +7,10 @@ local base = require "moonreel.core.base"
 
 local condition = {}
 
--- pixel frames at one end, counted in steps of 32, of types that take more than one
+-- pixel frames at one end, in steps of 32, for types with more than one frame
 local LONG <const>, EASY <const> = 32, 64
 
--- by type: ends that are given, and how many pixel frames of a whole autoencoder's step
+-- by type: the given ends, and the number of pixel frames or latent steps
 local types = {
   t2v = {},
   i2v_head = { head = true },
@@ -22,13 +22,13 @@ local types = {
   v2v_tail_easy = { tail = true, frames = EASY },
 }
 
---- How an autoencoder counts frames.
+--- The relation of pixel frames and latent frames in an autoencoder.
 ---@param auto mr.Autoencoder
 ---@return integer step    pixel frames of a latent frame
----@return boolean causal  the first latent frame stands for one pixel frame
+---@return boolean causal  the first latent frame covers one pixel frame
 function condition.frames_of(auto) return auto.step or 1, not auto.grouped end
 
---- Names of the types, in the order of the alphabet.
+--- Names of the types, in alphabetical order.
 ---@return string[]
 function condition.names()
   local list = {}
@@ -40,14 +40,15 @@ function condition.names()
 end
 
 local function of(name)
-  return types[name] or base.raise("MR_E_RECIPE", ("condition_config: '%s' is no condition; "
-    .. "expected one of %s"):format(tostring(name), table.concat(condition.names(), ", ")))
+  return types[name] or base.raise("MR_E_RECIPE", ("condition_config: '%s' is not a kind of "
+    .. "condition; expected one of %s"):format(tostring(name), table.concat(condition.names(),
+    ", ")))
 end
 
---- Latent frames that a condition gives at an end.
+--- The number of latent frames that a condition gives at an end.
 ---@param name string
 ---@param step integer    pixel frames of a latent frame
----@param causal boolean  the first latent frame is one pixel frame
+---@the first latent frame covers one pixel frame
 ---@return integer
 function condition.length(name, step, causal)
   local row = of(name)
@@ -65,7 +66,7 @@ function condition.fits(name, latent, step, causal)
   return not row.frames or latent > condition.length(name, step, causal)
 end
 
---- Pixel frames that a condition gives at an end.
+--- The number of pixel frames that a condition gives at an end.
 ---@param name string
 ---@param causal boolean
 ---@return integer
@@ -74,7 +75,7 @@ function condition.pixels(name, causal)
   return row.frames and row.frames + (causal and 1 or 0) or 1
 end
 
---- Weights of a recipe as they are drawn by: in the order of their names, those of 0 left out.
+--- The weights of a recipe for drawing: in the order of their names, without those that are 0.
 ---@param config table<string, number>
 ---@return table[]  {name, weight}
 function condition.weights(config)
@@ -86,10 +87,10 @@ function condition.weights(config)
   return list
 end
 
---- Draw a type: the first whose weight, added to those before it, exceeds a share of all.
+--- Draws a type: the first one at which the sum of weights exceeds the share u of the total.
 ---@param weights table[]  {name, weight}
 ---@param u number         uniform in [0, 1)
----@return string|nil      nil: there are none
+---@return string|nil      nil: there are no weights
 function condition.draw(weights, u)
   local total, sum = 0, 0
   for _, row in ipairs(weights) do
@@ -103,7 +104,7 @@ function condition.draw(weights, u)
   end
 end
 
---- Those of a recipe's types for which a clip is long enough. The recipe stays as it is.
+--- The types of a recipe for which a clip is long enough. The recipe is not changed.
 ---@param weights table[]  {name, weight}
 ---@param latent integer   frames
 ---@param step integer
@@ -118,13 +119,13 @@ function condition.fitting(weights, latent, step, causal)
 end
 
 ---@class mr.ConditionPart
----@field at integer      first latent frame that is given
+---@field at integer      first given latent frame
 ---@field n integer       latent frames
----@field first integer   first pixel frame that they are encoded from
+---@field first integer   first pixel frame from which they are encoded
 ---@field frames integer  pixel frames
----@field slice boolean   they are those of the clip's own latent: nothing is encoded apart
+---@field slice boolean   they are a part of the clip's own latent and are not encoded separately
 
---- What a condition gives of a clip.
+--- The parts that a condition gives of a clip.
 ---@param name string
 ---@param latent integer   frames
 ---@param frames integer   of the clip, in pixels
@@ -147,16 +148,16 @@ function condition.parts(name, latent, frames, step, causal)
 end
 
 ---@class mr.GivenPart
----@field at integer    first latent frame that is given
+---@field at integer    first given latent frame
 ---@field z mr.Tensor   f32 [C, n, H, W]
 
--- the frames of a sample that a part stands at: [1, C, n, H, W] of [B, C, T, H, W]
+-- the frames of a sample at a part's place: [1, C, n, H, W] of [B, C, T, H, W]
 local function place_of(z, b, part)
   return z:slice(0, b, b + 1):slice(2, part.at, part.at + part.z.shape[2])
 end
 
---- The condition of a pass over copies of a batch: mask and latent, side by side in channels; the
--- third copy is without.
+--- The condition for copies of a batch: mask and latent, concatenated in channels; the third copy
+-- has no condition.
 ---@param dims integer[]            {B, C, T, H, W}
 ---@param given mr.GivenPart[][]    of each sample
 ---@param copies integer            1 to 3
@@ -176,7 +177,7 @@ function condition.of_copies(dims, given, copies)
   return all
 end
 
---- Put what is given of a sample into its latents again.
+--- Writes the given frames of a sample into its latents again.
 ---@param z mr.Tensor              f32 [B, C, T, H, W]; changed in place
 ---@param b integer                from 0
 ---@param parts mr.GivenPart[]
@@ -186,9 +187,9 @@ function condition.put_back(z, b, parts)
   end
 end
 
---- Which latent frames count in a loss without given ends: an end that is given is left out, unless
--- an inner frame is given, too.
----@param mask boolean[]  of the latent frames: given
+--- Which latent frames count in a loss that leaves out given ends: a given end does not count,
+-- unless an inner frame is given, too.
+---@param mask boolean[]  of the latent frames: true: given
 ---@return boolean[]
 function condition.counted(mask)
   local n, inner, list = #mask, false, {}

@@ -4,15 +4,15 @@ local flow = require "moonreel.diffusion.flow"
 
 local eval_times = {}
 
-local TIMES <const> = 10 -- where nothing is said of it
+local TIMES <const> = 10 -- the default number
 
--- how many, and those that are named
+-- the number of times, and the listed times
 local function named(settings)
   local list = settings.eval_timesteps and settings:plain "eval_timesteps"
   return list and #list or settings.num_eval_timesteps or TIMES, list
 end
 
---- The times that settings name, or num_eval_timesteps between clean and noise, without the ends.
+--- The times that settings list, or num_eval_timesteps between clean and noise, without the ends.
 ---@param settings table  eval_timesteps, num_eval_timesteps
 ---@return number[]       0..1000
 function eval_times.of(settings)
@@ -23,8 +23,8 @@ function eval_times.of(settings)
   return times
 end
 
---- How often each sample goes through the model.
----@param settings table  likewise, eval_in_turn
+--- The number of model passes for each sample.
+---@eval_timesteps, num_eval_timesteps, eval_in_turn
 ---@return integer
 function eval_times.passes(settings)
   return settings.eval_in_turn and 1 or (named(settings))

@@ -1,5 +1,5 @@
---- What a diffusion family trains and samples along: a module of this room, which the family names
--- in its `flow` (rectified flow where it names none).
+--- The flow along which a diffusion family trains and samples: a module of this room, which the
+-- family names in its `flow` (default: rectified flow).
 --
 -- A flow has, of one sample or one batch, with times t of 0 (clean) to flow.T (noise):
 --
@@ -20,11 +20,11 @@
 -- @module moonreel.diffusion.flow
 local flow = {}
 
---- The time of pure noise, whatever the flow.
+--- The time of pure noise in all flows.
 flow.T = 1000
 
 --- The flow of a family.
----@param name string|nil  of its module
+---@param name string|nil  name of its module
 ---@return table
 function flow.of(name) return require(name or "moonreel.diffusion.rflow") end
 

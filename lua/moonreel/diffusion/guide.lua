@@ -4,7 +4,7 @@
 -- @module moonreel.diffusion.guide
 local guide = {}
 
--- steps from which scales that oscillate are 1 at every other step
+-- from this step on, oscillating scales are 1 at every other step
 local CALM <const> = 10
 
 local function oscillating(scale, on, i)
@@ -20,11 +20,11 @@ function guide.scales(o, i)
 end
 
 --- The scale of an image over the latent frames of a clip: it grows from 1 at the first frame, less
--- and less with the steps.
----@param image number     of guide.scales
+-- with every step.
+---@from guide.scales
 ---@param i integer        step, from 0
 ---@param steps integer
----@param frames integer   latent ones
+---@number of latent frames
 ---@return number[]
 function guide.over_frames(image, i, steps, frames)
   local last, list = image + (1 - image) * i / steps, {}
@@ -34,12 +34,12 @@ function guide.over_frames(image, i, steps, frames)
   return list
 end
 
---- The scale of an image at every latent frame of a step.
----@param o table          as of guide.scales; scale_temporal_osci
+--- The scale of an image at every latent frame in a step.
+---@as in guide.scales; scale_temporal_osci
 ---@param kind string      the condition
 ---@param i integer        step, from 0
 ---@param steps integer
----@param frames integer   latent ones
+---@number of latent frames
 ---@return number[]
 function guide.image(o, kind, i, steps, frames)
   local _, image = guide.scales(o, i)
@@ -53,12 +53,12 @@ function guide.image(o, kind, i, steps, frames)
   return list
 end
 
---- Add the mix of three predictions, or of the first two where no condition is given: the second
--- and the third are one then.
----@param v mr.Value          f32 [3 B or 2 B, C, T, H, W]: of the prompts, of the negative ones, of
----   those without the condition
+--- Adds the mix of three predictions; of two, if there is no condition: then the second and the
+-- third are the same.
+---@param v mr.Value          f32 [3 B or 2 B, C, T, H, W]: for the prompts, for the negative
+---   prompts, for those without the condition
 ---@param text mr.Value       f32 [1]
----@param image mr.Value|nil  f32 [T]; nil: there are two
+---@f32 [T]; nil: there are two predictions
 ---@return mr.Value           f32 [B, C, T, H, W]
 function guide.mix(v, text, image)
   local B, C, frames, H, W = table.unpack(v.shape)

@@ -5,7 +5,7 @@ local base = require "moonreel.core.base"
 
 local mask = {}
 
--- each strategy clears frames of `m` (1..T as Lua counts) with draws of `d`
+-- each strategy clears frames of `m` (numbered 1..T) with draws of `d`
 local strategies = {
   identity = function() end,
   quarter_random = function(m, T, d)
@@ -55,9 +55,9 @@ local strategies = {
   end,
 }
 
---- Check and complete a mapping strategy -> probability.
+--- Checks and completes a map from strategies to probabilities.
 ---@param ratios table   ordered list of {name, probability}
----@return table          with identity appended when it was missing
+---@return table          with identity appended if it was missing
 function mask.new(ratios)
   local list, sum, has_identity = {}, 0, false
   local function refuse(...) base.raise("MR_E_RECIPE", "mask_ratios: " .. string.format(...)) end
@@ -83,12 +83,12 @@ function mask.new(ratios)
   return list
 end
 
--- the order in which the reference lists strategies; draws walk it
+-- the order in which the reference lists strategies and goes through draws
 local ORDER = {"random", "intepolate", "quarter_random", "quarter_head",
   "quarter_tail", "quarter_head_tail",
   "image_random", "image_head", "image_tail", "image_head_tail", "identity"}
 
---- The same from a map strategy -> probability, in the reference's order.
+--- The same from a map, in the reference's order.
 ---@param map table
 ---@return table
 function mask.from_map(map)
@@ -101,8 +101,8 @@ function mask.from_map(map)
   return mask.new(list)
 end
 
---- One mask.
----@param list table      of mask.new
+--- Draws one mask.
+---@param list table      from mask.new
 ---@param T integer        latent frames
 ---@param d table          draws: unit() in [0, 1); int(lo, hi) inclusive; ratio() in [0.1, 0.9];
 ---   frame(i) in [0, 1)
@@ -122,7 +122,7 @@ function mask.draw(list, T, d)
   if T <= 1 then
     return m
   end
-  -- a quarter of fewer than four frames is empty: nothing to clear
+  -- a quarter of fewer than four frames is empty
   if T < 4 and name:find("^quarter") then
     return m
   end
@@ -130,7 +130,7 @@ function mask.draw(list, T, d)
   return m
 end
 
---- Draws of a sample, a pure function of (seed, key, epoch).
+--- The draws of a sample, a pure function of (seed, key, epoch).
 function mask.draws(seed, key, epoch)
   local n = 0
   local function unit()

@@ -15,13 +15,13 @@ local rflow = {}
 
 rflow.T = flow.T
 
---- What it is called.
+--- The name of the flow.
 rflow.name = "rflow"
 local TINY, NEARLY_ONE = 2.0 ^ -126, 1 - 2.0 ^ -23
 
 -- ---- times ----
 
---- A time of the uniform method.
+--- A time by the uniform method.
 ---@param u number            uniform in [0, 1)
 ---@param discrete boolean|nil integers 0..999
 function rflow.uniform_t(u, discrete)
@@ -31,7 +31,7 @@ function rflow.uniform_t(u, discrete)
   return u * rflow.T
 end
 
---- A time of the logit-normal method.
+--- A time by the logit-normal method.
 ---@param n number  normal with the method's loc and scale
 function rflow.logit_normal_t(n)
   local s = 1 / (1 + math.exp(-n))
@@ -41,18 +41,17 @@ end
 local function exact(x) return x end
 
 local read_ratio = options.declare("rflow.ratio", {
-  { "scale", "number", "of the transform", default = 1 },
-  { "compat", "boolean", "frames are counted as the reference does, with its zero below 17" },
-  { "round", "function", "as the reference holds sizes and their products: nn.round_bf16" },
+  { "scale", "number", "factor of the transform", default = 1 },
+  { "compat", "boolean", "count frames as the reference does, with 0 below 17" },
+  { "round", "function", "rounds sizes and their products as the reference does: nn.round_bf16" },
 })
 
---- Ratio of the timestep transform for one sample.
+--- The factor by which the timestep transform shifts times of one sample.
 ---@param size table      height, width in pixels; frames: pixel frames; latent_frames
----@param given table|nil  scale (1); compat: frames are counted as the reference does, with its
----   zero below 17; round: the reference holds sizes in bf16, and each product of them
----   (nn.round_bf16)
----@param first_frames integer|nil  pixel frames of sample 0: in compat it decides between image and
----   video for the batch
+---@param given table|nil  scale (1); compat: count frames as the reference does, with 0 below 17;
+---   round: rounds sizes and their products to bf16, as the reference does (nn.round_bf16)
+---@param first_frames integer|nil  pixel frames of sample 0: under compat it decides between image
+---   and video for the batch
 function rflow.ratio(size, given, first_frames)
   local o = read_ratio(given)
   local r, frames = o.round or exact, size.latent_frames
@@ -63,12 +62,12 @@ function rflow.ratio(size, given, first_frames)
   return r(r(space * r(frames ^ 0.5)) * o.scale)
 end
 
---- Ratio of the timestep transform for clips of one size, as settings ask for it.
+--- The factor of the timestep transform for clips of one size, by the settings.
 ---@param settings table  scheduler, compat
 ---@param dtype string     compute dtype of the run: under compat a bf16 run rounds sizes
----@param size table       as rflow.ratio takes it
+---@as in rflow.ratio
 ---@return number|nil ratio    nil: no transform
----@return function|nil round  as rflow.transform and rflow.schedule take it
+---@return function|nil round  for rflow.transform and rflow.schedule
 function rflow.ratio_of(settings, dtype, size)
   local c, compat = settings.scheduler, settings.compat ~= nil
   if c.shift then
@@ -81,14 +80,14 @@ function rflow.ratio_of(settings, dtype, size)
   return rflow.ratio(size, {scale = c.transform_scale, compat = compat, round = round}), round
 end
 
---- Move a time towards noise for large ratios.
+--- Shifts a time; a factor above 1 shifts it towards noise.
 ---@param round function|nil  as in rflow.ratio
 function rflow.transform(t, ratio, round)
   local u = t / rflow.T
   return rflow.T * (ratio * u / (1 + (round or exact)(ratio - 1) * u))
 end
 
---- Draw the training time of one sample; the same for every run, rank and order.
+--- Draws the training time of one sample; it is the same for every run, rank and order.
 ---@param config table  sample_method, loc, scale, use_discrete_timesteps
 ---@param seed integer
 ---@param key integer     sample key
@@ -101,38 +100,38 @@ function rflow.draw_t(config, seed, key, epoch)
   return rflow.uniform_t(base.random_uniform(seed, "t", key, epoch), config.use_discrete_timesteps)
 end
 
---- Refuse a time-shift schedule with a missing or misplaced field.
+--- Refuses a schedule of the shift with a missing or wrong field.
 ---@param settings table  scheduler
 function rflow.check(settings)
   local c = settings.scheduler
   local from, to, steps = c.train_shift_from, c.train_shift, c.train_shift_steps
   if (from == nil) ~= (steps == nil) then
-    base.raise("MR_E_RECIPE", ("scheduler.%s = %g: a ratio that moves needs both of "
+    base.raise("MR_E_RECIPE", ("scheduler.%s = %g: a shift that changes needs both "
       .. "train_shift_from and train_shift_steps; try: train_shift_from = 4, train_shift_steps = "
       .. "function(r) return r.steps // 2 end"):format(from and "train_shift_from"
       or "train_shift_steps", from or steps))
   elseif from and (from == 0 or to == 0) then
-    base.raise("MR_E_RECIPE", ("scheduler.%s = 0: a ratio that moves goes from one above 0 to "
-      .. "another; try: 0.5"):format(from == 0 and "train_shift_from" or "train_shift"))
+    base.raise("MR_E_RECIPE", ("scheduler.%s = 0: a shift that changes has to be above 0 at both "
+      .. "ends; try: 0.5"):format(from == 0 and "train_shift_from" or "train_shift"))
   end
 end
 
--- the ratio for times of the step behind `step` others; `to`: at the end of its schedule
+-- the shift after `step` steps; `to`: at the end of its schedule
 local function ratio_at(c, step, to)
   local part = c.train_shift_from and math.min(step / c.train_shift_steps, 1) or 1
   return part < 1 and c.train_shift_from ^ (1 - part) * (to or 1) ^ part or to
 end
 
---- Draw the training time of one sample, moved as settings ask for it.
+--- Draws the training time of one sample, shifted by the settings.
 ---@param settings table  scheduler, compat
 ---@param pipe mr.Pipeline
----@param size table       height, width, frames: of pixels; latent: {C, T, H, W}
+---@height, width, frames: in pixels; latent: {C, T, H, W}
 ---@param seed integer
 ---@param key integer      sample key
 ---@param epoch integer
----@param step integer     steps that the run has made
+---@number of steps that the run has made
 ---@return number t        0..1000
----@return number|nil ratio  by which it is moved, where that changes with the steps
+---@return number|nil ratio  the factor of the shift, if it changes with the steps
 function rflow.draw(settings, pipe, size, seed, key, epoch, step)
   local c = settings.scheduler
   local ratio, round = c.train_shift, nil
@@ -145,9 +144,9 @@ function rflow.draw(settings, pipe, size, seed, key, epoch, step)
   return ratio and rflow.transform(t, ratio, round) or t, c.train_shift_from and (ratio or 1) or nil
 end
 
---- Times of a sampling run, from noise down: n values of 0 < t <= 1000.
+--- The times of a sampling run, from noise down: n values of 0 < t <= 1000.
 ---@param n integer
----@param ratio number|nil   of the timestep transform; nil: none
+---@factor of the timestep transform; nil: no transform
 ---@param round function|nil  as in rflow.ratio
 function rflow.schedule(n, ratio, round)
   local t = {}
@@ -158,10 +157,10 @@ function rflow.schedule(n, ratio, round)
   return t
 end
 
---- Times of a rendering, from noise down, moved as settings ask for it.
+--- The times of a rendering, from noise down, shifted by the settings.
 ---@param settings table  scheduler, compat
 ---@param pipe mr.Pipeline
----@param size table       height, width, frames: of pixels; latent: {C, T, H, W}
+---@height, width, frames: in pixels; latent: {C, T, H, W}
 ---@param request table    steps
 ---@return number[]        0 < t <= 1000, one for each step
 function rflow.times(settings, pipe, size, request)
@@ -172,9 +171,9 @@ end
 
 -- ---- training ----
 
---- Add the loss of a batch.
+--- Adds the loss of a batch.
 ---@param io table   x0, noise: f32 [B, C, T, H, W]; t, weight: f32 [B]; mask: bool [B, T] or nil,
----   true where a frame is noised; predict(x_t): the model
+---   true for a noised frame; predict(x_t): the model
 ---@return mr.Value loss         f32 [], sum of weight x per-sample loss
 ---@return mr.Value per_sample   f32 [B]
 ---@return table                 x_t, pred
@@ -190,18 +189,18 @@ end
 
 local read_step = options.declare("rflow.step", {
   { "dims", "table", "{B, C, T, H, W}; required" },
-  { "guidance", "number", "1: the text half alone; required" },
-  { "masked", "boolean", "a frame mask says what moves" },
+  { "guidance", "number", "1: only the half with text; required" },
+  { "masked", "boolean", "there is a frame mask" },
   { "predict", "function", "(z, t, x_mask, copies): the model; required" },
 })
 
---- Add one Euler step with guidance: the graph of a sampling run.
--- Inputs it declares: z, noise (masked only) f32 [B, C, T, H, W]; t, dt f32 [B];
--- add, active bool [B, T] (masked only): frames that get noise now, frames that move.
--- Outputs: z, pred (first C channels for [cond; null]), z_start (what the model saw).
+--- Adds one Euler step with guidance: the graph of a sampling run. It declares the inputs z, noise
+-- (only with a mask) f32 [B, C, T, H, W]; t, dt f32 [B]; add, active bool [B, T] (only with a
+-- mask): frames that get noise now, frames that move. It declares the outputs z, pred (first C
+-- channels for [cond; null]), z_start (the input of the model).
 ---@param g mr.Graph
----@param given table  dims {B, C, T, H, W}, guidance (1: the text half alone), masked,
---   predict(z, t, x_mask, copies): the model on [copies x B, ...] samples
+---@param given table  dims {B, C, T, H, W}, guidance (1: only the half with text), masked,
+---   predict(z, t, x_mask, copies): the model on [copies x B, ...] samples
 function rflow.step(g, given)
   local o = read_step(given)
   local dims, cfg = o.dims, o.guidance
@@ -231,7 +230,8 @@ function rflow.step(g, given)
 end
 
 --- Which frames get noise and which move at time t, with a frame mask of the sampler: a frame of 1
--- is generated, one of 0 is kept, one between them stays as it is until t falls to mask x 1000.
+-- is generated, a frame of 0 is kept, a frame in between does not change until t falls to mask x
+-- 1000.
 ---@param mask table     rows of numbers [B][T]
 ---@param t table        [B]
 ---@param noised table    rows of booleans, updated in place; start with rflow.noised(mask)
@@ -261,10 +261,10 @@ function rflow.noised(mask)
   return out
 end
 
---- Run the steps of a compiled sampling graph.
----@param prog mr.Program     of a graph made with rflow.step, other inputs already set
+--- Runs the steps of a compiled sampling graph.
+---@of a graph from rflow.step, with its other inputs set
 ---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
----   or nil; noise(step): a tensor of fresh noise, only with a mask; watch(step, prog, z): called
+---   or nil; noise(step): a tensor of new noise, only with a mask; watch(step, prog, z): called
 ---   after each step
 ---@return mr.Tensor z
 function rflow.run(prog, io)

@@ -1,7 +1,7 @@
 --- The flow of Open-Sora 2.0: the model predicts noise - x0, and the more cells a clip has, the
--- more its times move towards noise. t runs from 0 (clean) to 1000 (noise); with u = t / 1000,
--- x_t = (1 - u) x0 + (u + sigma_min (1 - u)) noise, whose derivative by u is
--- (1 - sigma_min) noise - x0. Ref: opensora-2.0.md 2.2, 2.3; Lipman et al. 2023, arXiv:2210.02747.
+-- more its times shift towards noise. t runs from 0 (clean) to 1000 (noise); with u = t / 1000, x_t
+-- = (1 - u) x0 + (u + sigma_min (1 - u)) noise, whose derivative by u is (1 - sigma_min) noise -
+-- x0. Ref: opensora-2.0.md 2.2, 2.3; Lipman et al. 2023, arXiv:2210.02747.
 -- @module moonreel.diffusion.shifted
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -14,23 +14,24 @@ local shift = require "moonreel.diffusion.shift"
 
 local shifted = {}
 
---- What it is called.
+--- The name of the flow.
 shifted.name = "shifted"
 
--- the reference trains as if a token had a patch of 2 x 2 cells, whatever its patch
+-- the reference trains as if a token had 2 x 2 cells, whatever its patch size
 local CELLS_THEN <const> = 4
 
--- what fields of scheduler say where nothing is asked
+-- the defaults of fields of scheduler
 local PLAIN <const> = {use_timestep_transform = false, sample_method = "uniform",
   use_discrete_timesteps = false, loc = 0, scale = 1, transform_scale = 1}
 
---- Refuse times of another flow.
+--- Refuses fields of another flow's times.
 ---@param settings table  scheduler
 function shifted.check(settings)
   local c = settings.scheduler
   local function refuse(name)
-    base.raise("MR_E_RECIPE", ("scheduler.%s is %s: model.type = %s trains along times of its own, "
-      .. "a logistic normal that moves with the number of tokens; try: leave it out"):format(name,
+    base.raise("MR_E_RECIPE", ("scheduler.%s is %s: model.type = %s does not use it and draws "
+      .. "its times from a logistic normal that shifts with the number of tokens; try: leave it "
+      .. "out"):format(name,
       tostring(c[name]), settings.model.type))
   end
   for name, plain in pairs(PLAIN) do
@@ -48,11 +49,11 @@ end
 -- cells of a token
 local function cells_of(pipe) return pipe.model.config.patch_size ^ 2 | 0 end
 
--- by how much times move for a size
+-- the factor of the shift for a size
 local function alpha_of(size, cells) return shift.alpha({table.unpack(size.latent, 2)}, cells) end
 
---- Draw the training time of one sample. A run in bf16 holds it so.
----@param settings table  compat; train_times: "uniform", else as the size has them
+--- Draws the training time of one sample. A run in bf16 rounds it to bf16.
+---@compat; train_times: "uniform", otherwise by the size
 ---@param pipe mr.Pipeline
 ---@param size table       latent: {C, T, H, W}
 ---@param seed integer
@@ -70,10 +71,10 @@ function shifted.draw(settings, pipe, size, seed, key, epoch)
   return flow.T * (pipe.dtype == "bf16" and nn.round_bf16(t) or t)
 end
 
---- Add the loss of a batch: the mean square of what the model is off.
+--- Adds the loss of a batch: the mean square of the model's error.
 ---@param io table   x0, noise: f32 [B, C, T, H, W]; t, weight: f32 [B]; mask: bool [B, T] or nil,
----   true where a frame counts; sigma_min: noise that a clean clip keeps; predict(x_t): the model
----@return mr.Value loss         f32 [], sum of weight x per-sample loss
+---   true for a frame that counts; sigma_min: share of noise that a clean clip keeps; predict(x_t):
+---   the model
 ---@return mr.Value per_sample   f32 [B]
 ---@return table                 x_t, pred
 function shifted.loss(io)
@@ -86,10 +87,10 @@ end
 
 -- ---- sampling ----
 
---- Times of a rendering, from noise down to 0: one more than there are steps.
+--- The times of a rendering, from noise down to 0: one more than there are steps.
 ---@param pipe mr.Pipeline
 ---@param size table     latent: {C, T, H, W}
----@param request table  steps; shift: times move; flow_shift: by this factor, nil: by that of the
+---@param request table  steps; shift: shift times; flow_shift: by this factor; nil: by that of the
 ---   size
 ---@return number[]      0..1000
 function shifted.times(_, pipe, size, request)
@@ -101,13 +102,13 @@ function shifted.times(_, pipe, size, request)
   return times
 end
 
---- Add one Euler step. Inputs it declares: z f32 [B, C, T, H, W]; t f32 [B]; dt f32 [1]; with two
--- copies text f32 [1], with three image f32 [T], too: scales of moonreel.diffusion.guide. Outputs:
--- pred, what the model said of all copies; z.
+--- Adds one Euler step. It declares the inputs z f32 [B, C, T, H, W]; t f32 [B]; dt f32 [1]; with
+-- two copies text f32 [1], with three also image f32 [T]: scales of moonreel.diffusion.guide. It
+-- declares the outputs pred, the predictions for all copies, and z.
 ---@param g mr.Graph
----@param given table  dims: {B, C, T, H, W}; copies: 1, no guidance; 2, of text: the prompts, then
----   the negative ones; 3, of a condition, too: behind them the negative ones without it;
----   predict(z, t): the model on copies x B samples
+---@param given table  dims: {B, C, T, H, W}; copies: 1: no guidance; 2: guidance by text: the
+---   prompts, then the negative ones; 3: also by a condition: then also the negative ones without
+---   it; predict(z, t): the model on copies x B samples
 function shifted.step(g, given)
   local dims, copies = given.dims, given.copies
   local B = dims[1]
@@ -129,12 +130,11 @@ function shifted.step(g, given)
   g:output("z", z + v * dt:reshape {1, 1, 1, 1, 1}:expand(dims))
 end
 
---- Run the steps of a compiled sampling graph.
----@param prog mr.Program  of a graph made with shifted.step, its other inputs already set
----@param io table         z: tensor [B, ...]; times: of shifted.times; copies: of the step;
----   guided: scales as moonreel.diffusion.guide takes them; kind: the condition; takes_guidance:
----   the model reads the guidance of text, as its input `guidance`; watch(step, prog, z):
----   called after each step
+--- Runs the steps of a compiled sampling graph.
+---@of a graph from shifted.step, with its other inputs set
+---@param io table         z: tensor [B, ...]; times: from shifted.times; copies: as in the step;
+---   guided: scales for moonreel.diffusion.guide; kind: the condition; takes_guidance: the model
+---   has an input `guidance` for that of text; watch(step, prog, z): called after each step
 ---@return mr.Tensor z
 function shifted.run(prog, io)
   local z, steps, copies = io.z, #io.times - 1, io.copies

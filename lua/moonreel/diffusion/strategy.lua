@@ -14,7 +14,7 @@ local function refuse(group, text, ...)
     string.format(text, ...)))
 end
 
--- what a group may say by itself
+-- checks a group by itself
 local function check(group)
   if group.loop < 0 or group.reference < 0 then
     local field = group.loop < 0 and "loop" or "reference"
@@ -26,8 +26,8 @@ local function check(group)
   end
 end
 
---- Groups of a text: LOOP,REFERENCE,REFERENCE START,TARGET START,LENGTH,EDIT;... What is missing at
--- the end of a group is that of 0,0,0,0,1,0.
+--- Parses the groups of a text: LOOP,REFERENCE,REFERENCE START,TARGET START,LENGTH,EDIT;... Missing
+-- fields at the end of a group are those of 0,0,0,0,1,0.
 ---@param text string|nil
 ---@return table[]  groups {loop, reference, from, to, length, edit, at, text}
 function strategy.parse(text)
@@ -60,9 +60,10 @@ function strategy.parse(text)
   return groups
 end
 
---- The group by which a loop goes on from the end of the clip before, which is its last reference.
+--- The group by which a loop continues from the end of the previous clip, which is its last
+-- reference.
 ---@param loop integer
----@param reference integer  place of the clip among the references, from 0
+---@number of the clip among the references, from 0
 ---@param length integer     latent frames
 ---@param edit number
 ---@return table group
@@ -71,11 +72,11 @@ function strategy.continue(loop, reference, length, edit)
   return strategy.parse(text)[1]
 end
 
---- The multiple of `step` that is nearest to a place, from below at half way, with a whole piece of
--- the clip behind it.
+--- The multiple of `step` nearest to a place (the lower one in a tie), with a whole piece of the
+-- clip after it.
 ---@param place integer
 ---@param step integer
----@param frames integer  of the clip
+---@param frames integer  frames of the clip
 ---@return integer
 function strategy.snap(place, step, frames)
   local k = place // step
@@ -85,7 +86,7 @@ function strategy.snap(place, step, frames)
   return k * step
 end
 
--- a start from the front or, below zero, from the end
+-- a start counted from the front or, below zero, from the end
 local function start(group, name, value, frames, align)
   local at = value < 0 and frames + value or value
   if at < 0 or at >= frames then
@@ -94,12 +95,12 @@ local function start(group, name, value, frames, align)
   return align and strategy.snap(at, align, frames) or at
 end
 
---- Write what the groups of a loop take from references into latents.
+--- Copies the frames that the groups of a loop take from references into latents.
 ---@param z mr.Tensor       latents [C, T, H, W] of one rendering; changed in place
----@param groups table[]    of strategy.parse
+---@from strategy.parse
 ---@param options table     references: latents [C, T', H, W] in order; loop, from 0; align: starts
----   are moved to multiples of it
----@return mr.Tensor mask   f32 [T]: 1 is rendered, 0 kept, between how much is edited
+---   are rounded to multiples of it
+---@return mr.Tensor mask   f32 [T]: 1 is rendered, 0 kept; values in between: how much is edited
 function strategy.apply(z, groups, options)
   local frames, align = z.shape[2], options.align
   local values = {}
@@ -110,8 +111,8 @@ function strategy.apply(z, groups, options)
     if group.loop == options.loop then
       local reference = options.references[group.reference + 1]
       if not reference then
-        refuse(group, #options.references == 0 and "reference %d; there are none; try: "
-          .. "--reference-path FILE" or "reference %d; there are %d, the first is 0",
+        refuse(group, #options.references == 0 and "reference %d, but there are no references; "
+          .. "try: --reference-path FILE" or "reference %d, but there are only %d, counted from 0",
           group.reference, #options.references)
       end
       if align and frames > align and frames % align ~= 0 then

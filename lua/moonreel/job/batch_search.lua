@@ -1,6 +1,6 @@
 --- Searches by trial for the batch of each bucket whose step takes just less than a given time, or
--- than the step of one bucket, with whole training steps of that bucket alone. A batch that does
--- not fit by the layout is not tried. Ref: opensora-1.2.md 9.2.
+-- than the step of one bucket. A trial runs whole training steps of that bucket only. A batch whose
+-- layout does not fit is not tried. Ref: opensora-1.2.md 9.2.
 -- @module moonreel.job.batch_search
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -25,10 +25,10 @@ local work = require "moonreel.job.work"
 
 local batch_search = {}
 
--- steps of a trial: those that warm up, and those that count
+-- steps of a trial: warm-up steps, and measured steps
 local WARM, TIMED = 5, 5
 
--- what one trial holds in addition to what all share
+-- the objects of one trial, in addition to those that all share
 local Trial = {}
 
 function Trial.__close(trial)
@@ -45,7 +45,7 @@ local function keep(trial, object)
   return object
 end
 
--- a run of one bucket alone, ready to step; its journal is a list of lines
+-- a run of one bucket, ready to step; its journal is a list of lines
 local function open_trial(r, bucket, batch)
   local lines = {}
   local trial = setmetatable({ kept = {}, keep = keep, lines = lines, notes = {}, dir = "a trial",
@@ -74,7 +74,7 @@ local function open_trial(r, bucket, batch)
   return trial
 end
 
--- seconds of a step, without the wait for data
+-- seconds of a step, without waits for data
 local function seconds_of(r, bucket, batch)
   local trial <close> = open_trial(r, bucket, batch)
   local sum, n = 0, 0
@@ -88,14 +88,14 @@ local function seconds_of(r, bucket, batch)
   return sum / n
 end
 
---- Measure a batch of a bucket; a program that looks for batches in another way may replace it.
+--- Measures a batch of a bucket; a program with another way to search may replace this function.
 ---@param r mr.Work
 ---@param bucket table    resolution, frames
 ---@param batch integer
 ---@return number seconds
 batch_search.measure = seconds_of
 
--- seconds of a batch, nil where it is too large for the memory
+-- seconds of a batch; nil if it does not fit into memory
 local function measure(r, bucket, batch)
   local good, seconds = pcall(batch_search.measure, r, bucket, batch)
   collectgarbage()
@@ -107,8 +107,7 @@ local function measure(r, bucket, batch)
   return good and seconds or nil
 end
 
--- No batch above this one fits in addition to what is there now, by the layout of the largest
--- aspect.
+-- The largest batch that fits into the free memory, by the layout of the largest aspect.
 local function largest_fitting(r, bucket, high)
   local biggest
   for _, aspect in ipairs(bucket.aspects) do
@@ -128,7 +127,7 @@ local function largest_fitting(r, bucket, high)
   return largest(takes, free, high // 2, high - 1)
 end
 
--- the largest batch between two whose step takes less than a time; 0, 0: none does
+-- the largest batch between two whose step takes less than a time; 0, 0 if there is none
 local function search(r, bucket, low, high, limit)
   local best, seconds, fits = 0, 0, largest_fitting(r, bucket, high)
   if fits < high then
@@ -148,7 +147,7 @@ local function search(r, bucket, low, high, limit)
   return best, seconds
 end
 
--- the buckets of the recipe with the batches between which theirs may be
+-- the buckets of the recipe with the ranges of their batches
 local function bounds_of(s)
   local list, spread = {}, s:plain("batch_search.spread") or {}
   for _, resolution in ipairs(plan.resolutions(s)) do
@@ -175,11 +174,11 @@ local function base_of(s, list)
   end
   blame.raise(s, "batch_search.base", "MR_E_RECIPE", wanted
     and "batch_search.base: bucket_config has no bucket %s, %s frames"
-    or "batch_search: neither base nor step_time says how long a step may take; try: "
+    or "batch_search: base or step_time has to set the time of a step, and neither is set; try: "
     .. "batch_search.step_time = 12", wanted and wanted[1], wanted and wanted[2])
 end
 
--- a bucket of which the index has no sample is printed as 0, 0
+-- a bucket without samples in the index is printed as 0, 0
 local function without_data(r, bucket, f)
   local good, problem = pcall(f)
   if good then
@@ -192,7 +191,7 @@ local function without_data(r, bucket, f)
     bucket.frames))
 end
 
--- batch and seconds of each bucket that is looked for; the others stay as they are
+-- finds batch and seconds of each bucket to search; the others stay unchanged
 local function search_all(r, list)
   local s, limit = r.settings, r.settings.batch_search.step_time
   local of_base = not limit and base_of(s, list) or nil
@@ -231,7 +230,7 @@ local function tell(r, list)
   return rows
 end
 
--- models, data and a planner; then the time that a step may take, with a batch for each bucket
+-- opens models, data and a planner; then finds the time of a step, and a batch for each bucket
 local function search_with_models(r, list)
   local s = r.settings
   setup.models(r)
@@ -245,7 +244,7 @@ local function search_with_models(r, list)
   return search_all(r, list)
 end
 
---- Look for the batches of a recipe.
+--- Searches the batches of a recipe.
 ---@param settings table  baked; batch_search, and guesses in bucket_config
 ---@param given table     write
 ---@return integer exit code

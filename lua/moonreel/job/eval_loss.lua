@@ -1,7 +1,7 @@
 --- The loss of given weights at fixed times, bucket by bucket: for every sample of the index that a
--- bucket can take, or for the held-back samples (dataset.hold_back), without masks and dropped
--- captions, at all of the times or at one of them in turn.
--- Ref: opensora-1.2.md 9.2; Esser et al. 2024, arXiv:2403.03206, section 5.1.
+-- bucket can take, or for the held-back samples (dataset.hold_back). There are no masks and no
+-- dropped captions; each sample is measured at all of the times, or at one of them in turn. Ref:
+-- opensora-1.2.md 9.2; Esser et al. 2024, arXiv:2403.03206, section 5.1.
 -- @module moonreel.job.eval_loss
 local E = require "moonreel.core.exec"
 local blame = require "moonreel.settings.blame"
@@ -19,15 +19,15 @@ local work = require "moonreel.job.work"
 
 local eval_loss = {}
 
--- the weights of ckpt_path, ready to run forward
+-- loads the weights of ckpt_path, ready for the forward pass
 local function open_weights(r)
   local s = r.settings
   if pipeline.reconstructs(s) then
     blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is an autoencoder, whose loss has "
       .. "no times; try: job = reconstruct", s.model.type)
   elseif not s.ckpt_path then
-    blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss "
-      .. "of weights; try: --ckpt-path RUN")
+    blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is not set: job = eval_loss measures "
+      .. "the loss of its weights; try: --ckpt-path RUN")
   end
   r.weights = r:keep(blame.field(s, "ckpt_path", sample.open, s.ckpt_path, { settings = s,
     ema = s.eval_ema, outputs = s.outputs }))
@@ -40,8 +40,8 @@ local function open_weights(r)
     plain = true })
 end
 
--- run a batch whose samples have the times of these numbers, and add the losses of those that could
--- be read
+-- runs a batch whose samples have the times with these numbers, and adds the losses of the samples
+-- that could be read
 local function run_at(r, micro, input, row, numbers)
   for b, i in ipairs(numbers) do
     input.t[b] = r.times[i]
@@ -56,7 +56,7 @@ local function run_at(r, micro, input, row, numbers)
   end
 end
 
--- add a batch, each sample at the next of the times
+-- adds a batch, each sample at the next of the times
 local function add_in_turn(r, micro, input, row)
   local numbers = {}
   for b, weight in ipairs(input.weight) do
@@ -67,7 +67,7 @@ local function add_in_turn(r, micro, input, row)
   run_at(r, micro, input, row, numbers)
 end
 
--- add a batch at every time; draws of noise differ from time to time
+-- adds a batch at every time; draws of noise differ from time to time
 local function add_to_all(r, micro, input, row)
   for i in ipairs(r.times) do
     local numbers = {}
@@ -90,14 +90,14 @@ local function add_batch(r, batch, row)
   add(r, micro, input, row)
 end
 
--- the mean over samples at each time with its standard error, json.null where there is one sample;
--- and the mean of all times
+-- the mean over samples at each time with its standard error, json.null for a single sample; and
+-- the mean of all times
 local function finish(r, row)
   local sum = 0
   for i, n in ipairs(row.counts) do
     if n == 0 then
-      blame.raise(r.settings, "eval_in_turn", "MR_E_DATA", "eval_in_turn: %d samples of %s for %d "
-        .. "times; try: eval_in_turn = false", row.samples // 1, row.bucket, #r.times)
+      blame.raise(r.settings, "eval_in_turn", "MR_E_DATA", "eval_in_turn: there are %d samples "
+        .. "of %s for %d times; try: eval_in_turn = false", row.samples // 1, row.bucket, #r.times)
     end
     local mean = row.sums[i] / n
     local variance = math.max(row.squares[i] / n - mean * mean, 0)
@@ -108,7 +108,8 @@ local function finish(r, row)
   return row
 end
 
--- one bucket over the whole index, or over the first `steps` batches; nil: no sample enters it
+-- measures one bucket over the whole index, or over the first `steps` batches; nil: no sample
+-- enters it
 local function measure(r, resolution, frames, batch_size)
   local row = { bucket = ("%s, %d frames"):format(resolution, frames), resolution = resolution,
     frames = frames, batch = batch_size, samples = 0, losses = {}, errors = {}, sums = {},
@@ -128,7 +129,7 @@ local function measure(r, resolution, frames, batch_size)
   return row.samples > 0 and finish(r, row) or row
 end
 
--- a bucket of which the index has no sample is reported and left out
+-- reports a bucket without samples in the index, and leaves it out
 local function try(r, resolution, frames, batch_size)
   local good, row = pcall(measure, r, resolution, frames, batch_size)
   if good then
@@ -140,7 +141,7 @@ local function try(r, resolution, frames, batch_size)
   error(row, 0)
 end
 
--- a mean and its standard error
+-- a mean and its standard error as text
 local function shown(loss, error)
   return ("%.4f%s"):format(loss, error ~= json.null and ("±%.4f"):format(error) or "")
 end
@@ -166,7 +167,7 @@ local function tell(r, rows)
   end
 end
 
--- the same as JSON
+-- the results as JSON
 local function encoded(r, rows)
   local list = json.array()
   for i, row in ipairs(rows) do
@@ -178,7 +179,7 @@ local function encoded(r, rows)
     index = r.index.meta.fp_set, times = json.array(r.times), buckets = list }, { indent = 2 })
 end
 
--- the rows of all buckets that have samples
+-- the rows of all buckets with samples
 local function measure_all(r)
   open_weights(r)
   r:open_index(true)
@@ -197,7 +198,7 @@ local function measure_all(r)
   return rows
 end
 
--- the rows; nil and the exit code where a signal came
+-- the rows; nil and the exit code after a signal
 local function rows_of(r)
   r:refuse { "cached", "load_video_features", "load_text_features", "mask_ratios" }
   r.times = eval_times(r.settings)
@@ -209,12 +210,12 @@ local function rows_of(r)
   return rows, stop
 end
 
---- Measure the loss of ckpt_path's weights on the samples that dataset.hold_back excludes, or on
+--- Measures the loss of ckpt_path's weights on the samples that dataset.hold_back excludes, or on
 -- all samples if there are none.
----@param settings table  as of eval_loss.run
+---@as in eval_loss.run
 ---@param given table     write
 ---@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses, errors}: losses by
----   time with their standard errors (json.null: of one sample); nil: a signal came
+---   time with their standard errors (json.null for one sample); nil: a signal came
 ---@return number[] times    of the losses
 function eval_loss.measure(settings, given)
   local r <close> = work.new(settings, given)
@@ -222,11 +223,11 @@ function eval_loss.measure(settings, given)
   return rows, r.times
 end
 
---- Tell the loss of ckpt_path's weights.
+--- Measures and prints the loss of ckpt_path's weights.
 ---@param settings table  baked; steps: batches of each bucket, 0: all
 ---@param given table     write
 ---@return integer exit code
----@return table facts    rows as of eval_loss.measure; path of the file
+---@rows from eval_loss.measure; path of the file
 function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
   local rows, stop = rows_of(r)

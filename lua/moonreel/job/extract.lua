@@ -18,13 +18,13 @@ local work = require "moonreel.job.work"
 
 local extract = {}
 
---- What waits for a commit at most, in bytes; a kill costs that much work.
+--- Bytes after which there is a commit; a kill loses at most this work.
 extract.commit_bytes = 64 << 20
 
--- captions that are encoded at once; places within a commit that a stop goes back to
+-- captions that are encoded at once; marks within a commit to which a stop goes back
 local CAPTIONS, MARKS = 64, 64
 
--- the two numbers of part = "I/N"
+-- parses part = "I/N" into two numbers
 local function part_of(s)
   local i, n = (s.part or "1/1"):match("^(%d+)/(%d+)$")
   i, n = math.tointeger(i), math.tointeger(n)
@@ -39,15 +39,15 @@ end
 local function check(r)
   local s = r.settings
   if pipeline.reconstructs(s) then
-    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is an autoencoder alone, and job "
+    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is an autoencoder, but job "
       .. "= extract makes latents for a model that trains on them; try: the recipe of that model "
       .. "with vae.type = %s, or job = reconstruct", s.model.type, s.model.type)
   end
   if s.epochs == 0 then
     blame.raise(s, "epochs", "MR_E_RECIPE", "epochs = 0: latents are drawn again in every epoch; "
-      .. "expected how many are to be made")
+      .. "expected the number of epochs to extract")
   end
-  -- later ones repeat what is there
+  -- later epochs repeat the first ones
   local repeats = s.dataset.draw_epochs
   r.epochs = repeats > 0 and math.min(repeats, s.epochs) or s.epochs
   r.part, r.parts = part_of(s)
@@ -66,7 +66,7 @@ local function open_models(r)
   end
 end
 
--- the piece of the cache, or nil when it is finished
+-- the part of the cache, or nil if it is complete
 local function open_piece(r)
   local s, dtype = r.settings, r.pipe.dtype
   r:open_index()
@@ -78,7 +78,7 @@ local function open_piece(r)
   return r.piece and r:keep(r.piece)
 end
 
--- decoding goes on where the last commit stands
+-- decoding continues at the last commit
 local function open_loader(r)
   local at = r.piece:text("at")
   at = at and json.decode(at, r.piece.path) or { samples = 0 }
@@ -89,13 +89,13 @@ local function open_loader(r)
     quarantine = r.piece:quarantine() }))
   r.total = r.loader:plan().samples * r.epochs
   if r.resumed > 0 then
-    r.progress:say(("goes on after %d of about %d samples"):format(r.resumed, r.total))
+    r.progress:say(("continues after %d of about %d samples"):format(r.resumed, r.total))
   end
 end
 
 -- ---- one batch
 
--- encode the captions that wait
+-- encodes the captions that wait
 local function put_texts(r)
   local waiting = r.waiting
   if #waiting == 0 then
@@ -107,7 +107,7 @@ local function put_texts(r)
   end
   local tokens, text = r.pipe:tokens(captions), r.pipe.text
   for i, n in ipairs(tokens.len:totable()) do
-    -- where padding takes part its features do
+    -- if padding takes part, its features are stored, too
     local kept = text.padding == "attend" and text.max_length or n
     r.piece:put(waiting[i].key, tokens.y:slice(0, i - 1, i):reshape { text.max_length, text.width }
       :slice(0, 0, kept))
@@ -118,7 +118,7 @@ local function put_texts(r)
   r.waiting, r.waits, r.due = {}, {}, true
 end
 
--- a caption waits to be encoded, once
+-- queues a caption for encoding, once
 local function take_text(r, key, caption)
   local name = cache.text_key(key, caption)
   if not r.waits[name] and not r.piece:has(name) then
@@ -126,7 +126,7 @@ local function take_text(r, key, caption)
   end
 end
 
--- all captions of a sample, whichever an epoch draws, and the null caption where it is encoded
+-- queues all captions of a sample, whichever an epoch draws, and the null caption if it is encoded
 local function take_texts(r, key, id)
   local captions = r.index:row(id + 1).captions
   local said = r.loader:said(1, id)
@@ -141,7 +141,7 @@ local function take_texts(r, key, id)
   end
 end
 
--- what any condition of the recipe encodes apart of a clip
+-- stores the parts of a clip that conditions of the recipe encode separately
 local function put_given(r, batch, b, clip, latent)
   local key = batch.keys[b]
   local at = { epoch = batch.drawn, frames = batch.frames, height = batch.height,
@@ -153,7 +153,7 @@ local function put_given(r, batch, b, clip, latent)
   end
 end
 
--- latents of the b-th sample of a batch; of one that could not be read, that
+-- stores latents of the b-th sample of a batch, or a mark that it could not be read
 local function put_latents(r, batch, pixels, b)
   local key, shape = batch.keys[b], pixels.shape
   local name = cache.latent_key(key, { epoch = batch.drawn, frames = batch.frames,
@@ -185,15 +185,15 @@ local function take(r, batch)
   end
 end
 
--- All that batches so far have made is in the piece: a commit may say so. What it has of later ones
--- by then is not made twice.
+-- Marks that all results of the batches so far are in the cache, so that a commit may say so.
+-- Results of later batches that are already there are not computed again.
 local function mark(r)
   put_texts(r)
   r.at = { state = r.loader:state(), excluded = r.loader:excluded(), samples = r.samples }
   r.marked, r.due = r.piece:waiting(), false
 end
 
--- a batch is whole, and its memory the loader's again
+-- returns a batch's memory to the loader when all of it is done
 local function give_back(r, batch)
   r.samples = r.samples + batch.n
   r.loader:release(batch)
@@ -203,7 +203,7 @@ local function give_back(r, batch)
   end
 end
 
--- what the piece has goes to the disk
+-- writes the cache to the disk
 local function commit(r)
   r.piece:commit("at", json.encode(r.at))
   r.marked = 0
@@ -216,7 +216,7 @@ local function tell(r)
     progress.duration(math.max(0, (r.total - r.samples) / rate))))
 end
 
--- all batches
+-- goes through all batches
 local function walk(r)
   local batches = 0
   for batch in function() return r.loader:next() end do
@@ -235,7 +235,7 @@ local function walk(r)
   commit(r)
 end
 
--- false: it is there already
+-- makes the cache; false: it exists already
 local function make(r)
   open_models(r)
   if not open_piece(r) then
@@ -246,15 +246,15 @@ local function make(r)
   return true
 end
 
--- after a signal
+-- after a signal: keeps what is done
 local function keep(r)
   if r.at then
     commit(r)
-    return ("%d samples are kept; the same command goes on"):format(r.at.samples)
+    return ("%d samples are kept; the same command continues"):format(r.at.samples)
   end
 end
 
---- Make a cache, or one part of it.
+--- Makes a cache, or one part of it.
 ---@param settings table  baked
 ---@param given table     write
 ---@return integer exit code: 0, or 128 + signal after a commit
@@ -267,7 +267,7 @@ function extract.run(settings, given)
   if stop then
     return stop, { path = r.path }
   elseif not made then
-    r.progress:say(("%s is there already"):format(cache.piece(r.path, r.part, r.parts)))
+    r.progress:say(("%s exists already"):format(cache.piece(r.path, r.part, r.parts)))
     return 0, { path = r.path }
   end
   r.piece:finish()

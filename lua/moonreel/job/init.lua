@@ -2,11 +2,11 @@
 -- @module moonreel.job
 local job = {}
 
---- Do the job of a recipe.
+--- Runs the job of a recipe.
 ---@param settings table     baked; job is not "train"
 ---@param given table|nil    write: takes each line instead of standard output
 ---@return integer exit code
----@return table facts       of the job
+---@facts of the job
 function job.run(settings, given)
   return require("moonreel.job." .. settings.job).run(settings, given or {})
 end

@@ -18,18 +18,18 @@ local work = require "moonreel.job.work"
 
 local reconstruct = {}
 
-local HIGHEST <const> = 100 -- dB of a clip that came back as it was
+local HIGHEST <const> = 100 -- dB of a clip without any difference
 
--- the autoencoder of a recipe with the weights of ckpt_path
+-- opens the autoencoder of a recipe with the weights of ckpt_path
 local function open_codec(r)
   local s = r.settings
   if not pipeline.reconstructs(s) then
-    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is no autoencoder, and job = "
-      .. "reconstruct takes clips through one and back; try: --recipe opensora-2.0/vae/hunyuan",
+    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is not an autoencoder, but job = "
+      .. "reconstruct encodes and decodes clips with one; try: --recipe opensora-2.0/vae/hunyuan",
       s.model.type)
   elseif not s.ckpt_path then
-    blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is none: job = reconstruct takes clips "
-      .. "through the weights of an autoencoder; try: --ckpt-path RUN, or a released file")
+    blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is not set: job = reconstruct needs "
+      .. "the weights of an autoencoder; try: --ckpt-path RUN, or a released file")
   end
   local source <close> = blame.field(s, "ckpt_path", ckpt.load,
     blame.field(s, "ckpt_path", ckpt.resolve, s.ckpt_path, s.outputs))
@@ -41,7 +41,7 @@ local function open_codec(r)
     config = { vae = { from_pretrained = source.path } } }, nil, device))
 end
 
--- mean of the squares of what differs between u8 clips
+-- mean of the squared differences of u8 clips
 local function differ(a, b)
   local x <close> = a:to "f32"
   local y <close> = b:to "f32"
@@ -50,12 +50,12 @@ local function differ(a, b)
   return square:mean()
 end
 
--- in dB, of a mean of squares of differences of 0..255
+-- PSNR in dB, from a mean of squared differences of 0..255
 local function psnr(mean)
   return math.min(10 * math.log(255 ^ 2 / math.max(mean, 1e-9), 10), HIGHEST)
 end
 
--- write frames to a file: one as PNG, more as MP4
+-- writes frames to a file: one as PNG, several as MP4
 local function write(stem, fps, pixels)
   local frames, _, height, width = table.unpack(pixels.shape)
   local path = stem .. (frames == 1 and ".png" or ".mp4")
@@ -65,16 +65,16 @@ local function write(stem, fps, pixels)
   return path
 end
 
--- one clip of a batch through and back; a row of the table
+-- encodes and decodes one clip of a batch; returns a row of the table
 local function take(r, batch, b, clip)
   local key, fps = batch.keys[b], batch.fps[b] > 0 and batch.fps[b] or 1
   local z <close> = r.codec:encode(clip, r.codec:noise(batch.frames, batch.height, batch.width,
     r.settings.seed, key, 0))
-  -- under compat one latent frame is one frame, whatever it was made of
+  -- under compat one latent frame decodes to one frame
   local frames = math.min(batch.frames, r.codec.auto:most_frames(z.shape[2]))
   local back <close> = r.codec:decode(z, { frames = frames, height = batch.height,
     width = batch.width })
-  -- a side that is no whole cell comes back larger
+  -- a side that is not a whole number of cells comes back larger
   local shown <close> = back:slice(2, 0, batch.height):slice(3, 0, batch.width):clone()
   local stem = ("%s/%05d"):format(r.folder:path(), #r.rows + 1)
   local path = r.index:row(batch.ids[b] + 1).path
@@ -85,7 +85,7 @@ local function take(r, batch, b, clip)
     file = write(stem, fps, shown) }
 end
 
--- the buckets of the recipe, whole, with batch_size where it says one
+-- the buckets of the recipe, with batch_size if it is set
 local function buckets_of(s)
   local all = {}
   for _, resolution in ipairs(plan.resolutions(s)) do
@@ -99,7 +99,7 @@ local function buckets_of(s)
   return all
 end
 
--- all clips of the index that enter a bucket, or those of the first `steps` batches
+-- goes through all clips of the index that enter a bucket, or those of the first `steps` batches
 local function walk(r)
   local s = r.settings
   open_codec(r)
@@ -124,7 +124,7 @@ local function walk(r)
   return true
 end
 
--- buckets with how many clips came back, and how near
+-- buckets with the number of their clips and the PSNR
 local function summary(rows)
   local list, by = {}, {}
   for _, row in ipairs(rows) do
@@ -149,7 +149,7 @@ local function tell(r)
   end
 end
 
--- what is there is listed, whether all is or not
+-- lists the files, whether all clips are done or not
 local function list_files(r)
   local path = r.folder:path() .. "/reconstruct.json"
   base.replace_file(path, json.encode({ weights = r.settings.ckpt_path, seed = r.settings.seed,
@@ -157,7 +157,7 @@ local function list_files(r)
   return path
 end
 
---- Take the clips of dataset.data_path through ckpt_path's weights and back.
+--- Encodes and decodes the clips of dataset.data_path with ckpt_path's weights.
 ---@param settings table  baked; steps: batches, 0: all
 ---@param given table     write
 ---@return integer exit code

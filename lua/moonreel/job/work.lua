@@ -13,11 +13,11 @@ local work = {}
 ---@class mr.Work
 ---@field settings table    baked
 ---@field write function?   takes each line
----@field progress table    says what happens, once the settings are checked
+---@field progress table    prints what happens, after the settings are checked
 local Work = {}
 Work.__index = Work
 
---- Begin: the settings are what training needs of them, a first signal is remembered.
+--- Begins a job: checks the settings that training also needs, and remembers a first signal.
 ---@param settings table  baked
 ---@param given table     write
 ---@return mr.Work        with <close>
@@ -32,7 +32,7 @@ function work.new(settings, given)
   return self
 end
 
---- Close this at the end, newest first.
+--- Registers an object that is closed at the end, newest first.
 function Work:keep(object)
   self.kept[#self.kept + 1] = object
   return object
@@ -47,14 +47,14 @@ function Work:__close()
   end
 end
 
---- Open the index of dataset.data_path.
----@param held boolean|nil  of the samples that are held back alone, where some are
+--- Opens the index of dataset.data_path.
+---@true: only the samples that are held back, if there are any
 function Work:open_index(held)
   self.index = self:keep(blame.field(self.settings, "dataset.data_path", samples.open_index, self,
     held))
 end
 
---- Refuse fields that the job would ignore.
+--- Refuses fields that the job would ignore.
 ---@param names string[]
 function Work:refuse(names)
   for _, name in ipairs(names) do
@@ -65,7 +65,7 @@ function Work:refuse(names)
   end
 end
 
---- Write a file into a run directory that is made for it.
+--- Writes a file into a run directory that is made for it.
 ---@param name string  of the file
 ---@param text string
 ---@return string path
@@ -78,17 +78,18 @@ function Work:save(name, text)
   return self.dir .. "/" .. name
 end
 
--- before anything closes, so that no signal disturbs that
+-- before anything is closed, so that no signal disturbs that
 local function why_not(problem)
   signal.raises(false)
   return team.traced(problem)
 end
 
---- Do a part of the job that the first signal ends wherever it stands, and tell of that.
+--- Runs a part of the job that the first signal ends at any point, and reports the end.
 ---@param f fun(self: mr.Work): any
----@param keep (fun(self: mr.Work): string|nil)|nil  saves what there is, and says what it saved
+---@param keep (fun(self: mr.Work): string|nil)|nil  saves what there is, and returns a text about
+---   it
 ---@return any result             of f; nil: a signal came
----@return integer|nil exit code  then
+---@return integer|nil exit code  after a signal
 function Work:until_stopped(f, keep)
   local good, result = xpcall(function()
     signal.raises(true)

@@ -98,8 +98,8 @@ describe("visual conditions", function()
 
   it("are known by name", function()
     assert.equal(8, #condition.names())
-    fails("MR_E_RECIPE", "condition_config: 'v2v_half' is no condition; expected one of i2v_head, "
-      .. "i2v_loop, i2v_tail, t2v, v2v_head, v2v_head_easy, v2v_tail, v2v_tail_easy",
+    fails("MR_E_RECIPE", "condition_config: 'v2v_half' is not a kind of condition; expected one "
+      .. "of i2v_head, i2v_loop, i2v_tail, t2v, v2v_head, v2v_head_easy, v2v_tail, v2v_tail_easy",
       condition.length, "v2v_half", 4, true)
   end)
 end)

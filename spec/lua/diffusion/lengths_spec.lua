@@ -12,7 +12,8 @@ describe("diffusion.lengths", function()
       assert.equal(ratio == 0, lengths.lost(given, frames) ~= nil, frames)
     end
     assert.matches('compat = "opensora%-1%.2" with scheduler%.use_timestep_transform counts 16 '
-      .. "frames as none, .* expected 1 frame, or 17 and more; try: ", lengths.lost(given, 16))
+      .. "frames as 0 latent frames, .* expected 1 frame, or at least 17; try: ",
+      lengths.lost(given, 16))
   end)
 
   it("are empty without compat, without the transform, and with a fixed shift", function()

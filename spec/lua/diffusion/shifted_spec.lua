@@ -49,8 +49,9 @@ describe("the flow of 2.0", function()
     check { sample_method = "uniform", loc = 0, scale = 1, use_timestep_transform = false }
     for name, value in pairs { shift = 2, use_timestep_transform = true, scale = 2,
         sample_method = "logit-normal" } do
-      fails("MR_E_RECIPE", ("scheduler%%.%s is %s: model%%.type = flux trains along times of its "
-        .. "own"):format(name, (tostring(value):gsub("%-", "%%-"))), check, { [name] = value })
+      fails("MR_E_RECIPE", ("scheduler%%.%s is %s: model%%.type = flux does not use it and draws "
+        .. "its times from"):format(name, (tostring(value):gsub("%-", "%%-"))), check,
+        { [name] = value })
     end
   end)
 

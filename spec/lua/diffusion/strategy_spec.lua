@@ -83,7 +83,7 @@ describe("mask_strategy", function()
 
   it("refuses what points outside", function()
     local one = { references = { clip(4, 100) } }
-    assert.matches("group 2 '0,1': reference 1; there are 1, the first is 0",
+    assert.matches("group 2 '0,1': reference 1, but there are only 1, counted from 0",
       message(applied, "0;0,1", 4, one))
     assert.matches("group 1 '0,0,4': reference start 4 lies outside 4 latent frames",
       message(applied, "0,0,4", 4, one))

@@ -103,7 +103,7 @@ describe("job = batch_search", function()
   end)
 
   it("asks for what decides the time, and refuses what it would not use", function()
-    fails("MR_E_RECIPE", "neither base nor step_time says how long a step may take", search)
+    fails("MR_E_RECIPE", "base or step_time has to set the time of a step", search)
     fails("MR_E_RECIPE", "bucket_config has no bucket 512, 408 frames", search,
       "batch_search.base=['512', '408']")
     fails("MR_E_RECIPE", "cached: job = batch_search does not read it", search, "cached=true")

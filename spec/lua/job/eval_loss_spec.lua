@@ -162,10 +162,11 @@ describe("job = eval_loss", function()
     for _, row in ipairs(rows "eval_timesteps={0, 1}") do
       assert.not_equal(row.losses[1], row.losses[2])
     end
-    fails("MR_E_DATA", "eval_in_turn: %d+ samples of small, %d frames for 40 times; try: "
+    fails("MR_E_DATA", "eval_in_turn: there are %d+ samples of small, %d frames for 40 times; try: "
       .. "eval_in_turn = false", rows, "eval_timesteps={" .. ("0.5, "):rep(40) .. "}",
       "eval_in_turn=true")
-    fails("MR_E_RECIPE", "eval_timesteps: expected times from 0 to 1, got none", rows,
+    fails("MR_E_RECIPE", "eval_timesteps: expected at least one time from 0 to 1, got an empty "
+      .. "list", rows,
       "eval_timesteps={}")
     fails("MR_E_USAGE", "eval_timesteps.+1.5", rows, "eval_timesteps={1.5}")
   end)
@@ -200,7 +201,8 @@ describe("job = eval_loss", function()
       "bucket_config.small.11=(1.0, 2)", "bucket_config.small.40=(1.0, 1)"),
       { write = function(line) lines[#lines + 1] = line end })
     assert.matches("small, 40 frames: no sample of the index enters it", table.concat(lines, "\n"))
-    fails("MR_E_USAGE", "ckpt_path is none: job = eval_loss tells the loss of weights", job.run,
+    fails("MR_E_USAGE", "ckpt_path is not set: job = eval_loss measures the loss of its weights",
+      job.run,
       bake(), { write = silent })
     fails("MR_E_RECIPE", "cached: job = eval_loss does not read it", job.run,
       bake("cached=true"), { write = silent })

@@ -164,10 +164,10 @@ describe("a cache of features", function()
       assert.is_true(result.signal == 9 or result.exit == 0, result.output)
     until result.exit == 0 or kills > 40
     assert.is_true(kills > 4)
-    assert.matches("goes on after %d+ of about %d+ samples", result.output)
+    assert.matches("continues after %d+ of about %d+ samples", result.output)
     local held <close> = store.open(dir.path .. "/killed/1-of-1", { verify = true })
     assert.equal(whole, held:fingerprint())
-    assert.matches("is there already", extract())
+    assert.matches("exists already", extract())
   end)
 
   it("is made in parts, which must all be there", function()

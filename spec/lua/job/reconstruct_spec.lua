@@ -92,14 +92,14 @@ describe("job = reconstruct", function()
       fails(code, pattern, job.run, settings.bake("opensora-2.0/vae/dc_ae", of_job("dc_ae", ...)),
         { write = function() end })
     end
-    refused("MR_E_USAGE", "ckpt_path is none: job = reconstruct takes clips", "ckpt_path=none")
-    refused("MR_E_RECIPE", "model.type = dc_ae is an autoencoder alone, and job = extract makes "
+    refused("MR_E_USAGE", "ckpt_path is not set: job = reconstruct needs", "ckpt_path=none")
+    refused("MR_E_RECIPE", "model.type = dc_ae is an autoencoder, but job = extract makes "
       .. "latents for a model", "job=extract", "batch_size=none")
     refused("MR_E_RECIPE", "model.type = dc_ae is an autoencoder, whose loss has no times; try: "
       .. "job = reconstruct", "job=eval_loss", "batch_size=none")
     -- the other jobs do not read it
     refused("MR_E_RECIPE", "batch_size = 1, but training uses the batches of each", "job=extract")
-    fails("MR_E_RECIPE", "model.type = STDiT3 is no autoencoder", job.run,
+    fails("MR_E_RECIPE", "model.type = STDiT3 is not an autoencoder", job.run,
       settings.bake("tiny/demo", { "job=reconstruct", "data_path=" .. demo_data.path() }),
       { write = function() end })
   end)

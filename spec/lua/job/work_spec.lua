@@ -95,7 +95,7 @@ describe("a job", function()
       code, n, report = extract(most, "stopped", most > 4 and 1 or nil)
       assert.equal(most < 0 and 0 or 143, code, report)
       assert.matches(most < 0 and "done: " or ("stop requested: %s samples are kept; the same "
-        .. "command goes on"):format(most > 4 and "[1-9]%d*" or "%d+"), report)
+        .. "command continues"):format(most > 4 and "[1-9]%d*" or "%d+"), report)
       made = made + n
     end
     assert.equal(whole, made)
