@@ -89,7 +89,7 @@ describe("recipes/tiny/opensora12", function()
     words[#words + 1] = "load=latest"
     local text = demo_data.moonreel(table.unpack(words))
     assert.is_nil(text:match("stage lambda3 "))
-    assert.matches("stage lambda4 %(8 of 11%): goes on in .*continues .*/lambda4/ckpt/step%-0+1 at "
+    assert.matches("stage lambda4 %(8 of 11%): continues in .*continues .*/lambda4/ckpt/step%-0+1 at "
       .. "step 1\n", text)
     assert.matches("stage lambda7 %(11 of 11%): follows .*/lambda6/ckpt/step%-0+2\n", text)
     local final <close> = ckpt.open(last .. "/ckpt/step-000000000002")
@@ -118,8 +118,8 @@ describe("recipes/tiny/opensora12", function()
       .. "'%s/none'"):format(last, out))
     assert.equal(2, code)
     assert.matches("sample: compat = \"opensora%-1%.2\" with scheduler%.use_timestep_transform "
-      .. "counts 6 frames as none, so each t is 0 and renderings are black; expected 1 frame, or "
-      .. "17 and more; try: ", err)
+      .. "counts 6 frames as 0 latent frames, so all times would be 0 and renderings black; "
+      .. "expected 1 frame, or at least 17; try: ", err)
     assert.is_false(base.exists(out .. "/none"))
   end)
 

@@ -179,11 +179,12 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
   end)
 
   it("refuses options that another would leave aside", function()
-    for words, story in pairs { ["--json --lua"] = "--json does not go with --lua, which takes "
-        .. "--stage; try: one after the other", ["--changed --json"] = "--changed does not go with "
-        .. "--json, which takes --stage; try: one after the other",
-        ["--tree --diff " .. dir.path .. "/a"] = "--tree does not go with --diff, which takes "
-        .. "--stage, --json; try: one after the other" } do
+    for words, story in pairs { ["--json --lua"] = "--json cannot be combined with --lua, which "
+      .. "allows --stage; try: one command after the other",
+        ["--changed --json"] = "--changed cannot be combined with --json, which "
+        .. "allows --stage; try: one command after the other",
+        ["--tree --diff " .. dir.path .. "/a"] = "--tree cannot be combined with --diff, which "
+          .. "allows --stage, --json; try: one command after the other" } do
       assert.same({ "", "moonreel: show: " .. story .. "\n", 2 },
         { moonreel("show " .. dir.path .. "/b " .. words) })
     end
@@ -289,17 +290,17 @@ describe("moonreel train", function()
         ["--sampling.seeds=[1]"] = "seeds", ["sampling.height=32"] = "height" } do
       local _, err, code = moonreel("train tiny/demo data_path=none.mrx " .. words)
       assert.equal(2, code, err)
-      local story = ("%s: sampling.%s says what `moonreel sample` renders"):format(words, path)
+      local story = ("%s: sampling.%s is read by `moonreel sample`"):format(words, path)
       assert.is_truthy(err:find(story, 1, true), err)
     end
     for _, command in ipairs { "train", "plan" } do
       local _, err, code = moonreel(command .. " tiny/demo sampling.on=device sampling.every=0")
       assert.equal(2, code, err)
-      assert.is_truthy(err:find("sampling.on=device: sampling.on says how a run renders while it "
-        .. "trains, and this one does not; try: sampling.every=N, too", 1, true), err)
+      assert.is_truthy(err:find("sampling.on=device: sampling.on is read by runs that render while "
+        .. "they train, and this run does not; try: set sampling.every=N, too", 1, true), err)
       _, err, code = moonreel(command .. " tiny/demo scheduler.cfg_scale=3")
       assert.equal(2, code, err)
-      assert.is_truthy(err:find("scheduler.cfg_scale says what `moonreel sample` renders, and "
+      assert.is_truthy(err:find("scheduler.cfg_scale is read by `moonreel sample`, but "
         .. command .. " would not read it", 1, true), err)
     end
     -- what the model does not read

@@ -336,7 +336,7 @@ describe("moonreel runs", function()
       ["log"] = "expected one run, got 0", ["log nowhere"] = "'nowhere' is not a run directory",
       ["log --export xml " .. small .. "/001-x"] = "expected csv, json, tensorboard or wandb, "
         .. "got 'xml'",
-      ["log --time --follow " .. small .. "/001-x"] = "%-%-follow does not go with %-%-time",
+      ["log --time --follow " .. small .. "/001-x"] = "%-%-follow cannot be combined with %-%-time",
       ["note " .. small .. "/001-x"] = "expected a run and a text, got 1 word;",
       ["note " .. small .. "/001-x ' '"] = "the text is empty",
       ["order --audit nowhere"] = "order: 'nowhere' is not a run directory" } do

@@ -267,8 +267,8 @@ describe("trainer.feed", function()
     local ok, problem = pcall(require("moonreel.diffusion.shifted").check,
       {scheduler = {train_shift_from = 4}, model = {type = "flux"}})
     assert.is_false(ok)
-    assert.matches("scheduler.train_shift_from is 4: model.type = flux trains along times of its "
-      .. "own", problem.message)
+    assert.matches("scheduler.train_shift_from is 4: model.type = flux does not use it and draws "
+      .. "its times from", problem.message)
   end)
 
   it("draws frame masks when the recipe asks for them", function()

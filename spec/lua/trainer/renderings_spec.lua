@@ -122,7 +122,8 @@ describe("a run with sampling.every", function()
     assert.same({ "20loss", "30recipe", "40loss", "50loss", "50recipe" }, made)
     done = evaluated("refused", "eval_timesteps={}")
     assert.equal(3, done.exit, done.output)
-    assert.matches("eval_timesteps: expected times from 0 to 1, got none", done.output)
+    assert.matches("eval_timesteps: expected at least one time from 0 to 1, got an empty list",
+      done.output)
     assert.is_nil(run_dir "refused")
   end)
 

@@ -124,7 +124,8 @@ describe("a run of several sources", function()
     for word, pattern in pairs {
       ["dataset.sources.b.data_path=" .. out .. "/none.mrx"] =
         "dataset.sources.b.data_path=%S+: .*none.mrx",
-      ["data_path=" .. out .. "/a.mrx"] = "dataset.data_path is .*expected one of both" } do
+      ["data_path=" .. out .. "/a.mrx"] = "dataset.data_path is .*expected only one of the two "
+        .. "fields" } do
       local ok, problem = train("wrong", 2, A, B, word)
       assert.is_false(ok, word)
       assert.matches(pattern, problem.message)

@@ -241,7 +241,7 @@ describe("trainer.stages", function()
         .. "no such run" },
       ["stages.c.model.num_heads=3"] = { 3, "^moonreel: stage c: " },
       ["stages.c.bucket_config.32px.7='{1.0, 4}'"] = { 4, "^moonreel: stage c: " },
-      ["stages.d.lr=1"] = { 2, "stages.d.lr=1: no stage 'd'" },
+      ["stages.d.lr=1"] = { 2, "stages.d.lr=1: there is no stage 'd'" },
       ["--ckpt-path /x"] = { 2, "every stage would start from these weights; try: "
         .. "stages.a.ckpt_path=/x" },
       ["--load latest --start-from-scratch"] = { 2, "try: stages.NAME.start_from_scratch=true" },

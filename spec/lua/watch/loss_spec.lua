@@ -67,7 +67,7 @@ describe("dataset.hold_back", function()
       dir.path, demo_data.path())
     local out, err, code = folder.moonreel(words .. "steps=20 ckpt_every=10")
     assert.equal(0, code, err)
-    assert.matches("260 of 300 rows, others are held back", out)
+    assert.matches("260 of 300 rows, without the samples held back", out)
     -- a resume holds back the same: the order of all of its steps stays proven
     assert.equal(0, select(3, folder.moonreel(words .. "steps=60 --load latest ckpt_every=20")))
     out, err, code = folder.moonreel("order " .. dir.path .. "/001-a --audit")
