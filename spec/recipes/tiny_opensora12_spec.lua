@@ -89,8 +89,8 @@ describe("recipes/tiny/opensora12", function()
     words[#words + 1] = "load=latest"
     local text = demo_data.moonreel(table.unpack(words))
     assert.is_nil(text:match("stage lambda3 "))
-    assert.matches("stage lambda4 %(8 of 11%): continues in .*continues .*/lambda4/ckpt/step%-0+1 at "
-      .. "step 1\n", text)
+    assert.matches("stage lambda4 %(8 of 11%): continues in .*continues .*/lambda4/ckpt/step%-0+1 "
+      .. "at step 1\n", text)
     assert.matches("stage lambda7 %(11 of 11%): follows .*/lambda6/ckpt/step%-0+2\n", text)
     local final <close> = ckpt.open(last .. "/ckpt/step-000000000002")
     -- the autoencoder's weights lie in their own files alone

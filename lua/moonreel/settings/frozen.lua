@@ -206,7 +206,7 @@ function frozen.new(leaves, facts, removed)
       at[leaf.keys[#leaf.keys]] = leaf.value
     end
   end
-  -- records know their fields, so that a mistyped field is an error and a field that is none is nil
+  -- records know their fields, so that a mistyped field is an error and an empty one is nil
   local registry = require "moonreel.recipe.registry"
   local function tree(schema, values, path)
     if schema.tag ~= "record" then

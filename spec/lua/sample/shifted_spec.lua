@@ -288,8 +288,8 @@ describe("a rendering of 2.0", function()
       .. "only 9",
       one, { cond_type = "v2v_head", frames = 33, references = { clip } })
     refused("sampling.cond_type = v2v_tail_easy needs 65 frames of a reference, but .-clip.mp4 "
-      .. "has 33; try: a longer one, or %-%-cond%-type v2v_tail", one, { cond_type = "v2v_tail_easy",
-      frames = 77, references = { clip } })
+      .. "has 33; try: a longer one, or %-%-cond%-type v2v_tail", one,
+      { cond_type = "v2v_tail_easy", frames = 77, references = { clip } })
     fails("MR_E_USAGE", "cond_type=v2v_half: .-expected one of \"t2v\", \"i2v_head\"",
       settings.bake, RECIPE, { "cond_type=v2v_half" })
     -- under compat nothing is given then, as the reference has it

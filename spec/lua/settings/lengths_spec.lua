@@ -40,9 +40,11 @@ return recipe.extend("opensora-1.2/stage1") {
   end)
 
   it("refuse a ratio of 0, which loses every length", function()
-    assert.matches("^main%.lua:5: scheduler%.shift = 0: all times of training and rendering would be 0",
+    assert.matches("^main%.lua:5: scheduler%.shift = 0: all times of training and "
+      .. "rendering would be 0",
       select(2, fault(17, 1.0, 17, "shift = 0")))
-    assert.matches("^main%.lua:5: scheduler%.transform_scale = 0: all times of training and rendering would be 0",
+    assert.matches("^main%.lua:5: scheduler%.transform_scale = 0: all times of training and "
+      .. "rendering would be 0",
       select(2, fault(17, 1.0, 17, "transform_scale = 0")))
   end)
 
