@@ -30,7 +30,7 @@ static double weight_at(const blend_source *s, uint64_t x)
     return a->weight + way * (b->weight - a->weight);
 }
 
-// will it have a share from x on?
+// whether a source has a share from sample x on
 static bool has_future(const blend_source *s, uint64_t x)
 {
     bool any = weight_at(s, x) > 0;
@@ -39,7 +39,7 @@ static bool has_future(const blend_source *s, uint64_t x)
     return any;
 }
 
-// epochs that are drawn to their end
+// the number of epochs that are drawn completely
 static uint64_t drawn_epochs(const blend_source *s)
 {
     return s->order->at.epoch + order_is_used_up(s->order);
@@ -50,8 +50,8 @@ static bool has_ended(const blend_source *s)
     return s->epochs && drawn_epochs(s) >= s->epochs;
 }
 
-// Shares of a micro-batch that is drawn now, in 32.32 bits, 1 in sum; false when no source has one.
-// What rounding leaves goes to the largest.
+// The share of each source in the next micro-batch, as 32.32 fixed point; the sum is 1. The largest
+// share absorbs the rounding error. False if no source has a share.
 static bool shares_now(const mr_blend *m, int64_t share[MR_SOURCES_MAX])
 {
     double weight[MR_SOURCES_MAX], sum = 0;
@@ -70,12 +70,13 @@ static bool shares_now(const mr_blend *m, int64_t share[MR_SOURCES_MAX])
     return sum > 0;
 }
 
-// The source to which most is due; of equal ones that with the larger share. -1: there is none.
+// The source to which most is due; of equal ones that with the larger share. -1 if no source has a
+// share.
 static int32_t next_source(const mr_blend *m, const int64_t share[MR_SOURCES_MAX])
 {
     int32_t best = -1;
     for (int32_t i = 0; i < m->n; i++) {
-        // a slot that is begun is one of equal cost
+        // a slot of equal cost that is begun stays with its source
         if (m->sources[i].order->at.slot.left)
             return i;
         if (!share[i])
@@ -148,7 +149,8 @@ static mr_status check_source(const mr_source *sources, int32_t i)
                          s->name);
 }
 
-// Where source i is given weight k. The first weight of a jump holds up to the sample before it.
+// The sample from which weight k of source i applies. The first weight of a jump applies up to the
+// sample before it.
 static uint64_t place_of(const blend_source *s, int32_t k)
 {
     const mr_weight *w = &s->weights[k];
@@ -156,7 +158,7 @@ static uint64_t place_of(const blend_source *s, int32_t k)
     return w->samples - (jumps && w->samples);
 }
 
-// A weight that is given and rounds to no share at all would never be drawn.
+// Refuse a weight so small that its share rounds to 0: its source would never be drawn.
 static mr_status check_shares(const mr_blend *m)
 {
     for (int32_t i = 0; i < m->n; i++) {
@@ -189,7 +191,7 @@ static mr_status add_source(mr_blend *m, const mr_source *from, const mr_bucket_
         memcpy(to->weights, from->weights, bytes);
     mr_order_options own = *options;
     own.members = from->members;
-    // the epoch behind which nothing comes
+    // the last epoch
     if (from->epochs && (!own.epochs || from->epochs < own.epochs))
         own.epochs = from->epochs;
     mr_status st = mr_order_new(from->index, rule, &own, &to->order);
@@ -243,7 +245,7 @@ mr_order *mr_blend_order(mr_blend *m, int32_t source)
     return m->sources[source].order;
 }
 
-/* ---- where it stands ---- */
+/* ---- position ---- */
 
 mr_status blend_position_init(blend_position *p, const mr_blend *m)
 {
@@ -272,8 +274,8 @@ void blend_put_name(mr_text *out, const char *name)
         mr_text_add(out, "source %s\n", name);
 }
 
-/* The text of one source without a name is that of its order. Else a head tells the shares, and
- * behind it each source has its part. */
+/* The text of a position. For one source without a name it is the text of its order. Else it is a
+ * head with the shares, then one part per source. */
 mr_status blend_position_text(const blend_position *p, const mr_blend *m, bool brief, char **text)
 {
     mr_text out = {0};
@@ -304,7 +306,7 @@ static const char *next_line(const char *p)
     return end ? end + 1 : p + strlen(p);
 }
 
-// is this the line "source NAME"? NULL: of any name
+// whether this is the line "source NAME"; NULL: of any name
 static bool names(const char *line, const char *name)
 {
     if (strncmp(line, "source ", 7) != 0)
@@ -331,7 +333,7 @@ mr_status mr_blend_state_of(const char *text, const char *name, char **out)
 {
     bool blended = strncmp(text, "moonreel blend 1\n", 17) == 0;
     *out = NULL;
-    // the state of a single source belongs to none of several, and the other way round
+    // the state of a single source does not fit a stream of several sources, and vice versa
     return blended == (*name != 0) ? blend_part(text, name, out) : MR_OK;
 }
 
@@ -351,10 +353,10 @@ mr_status blend_restore(mr_blend *m, const char *text)
             if (strcmp(m->sources[i].name, name) == 0)
                 m->at.taken[i] = taken, m->at.deficit[i] = deficit, sum += deficit;
     }
-    // what was due to sources that are gone is dropped: shares begin from scratch
+    // drop what was due to removed sources: shares start again
     if (sum)
         memset(m->at.deficit, 0, sizeof m->at.deficit);
     return good ? MR_OK
-                : mr_fail(MR_E_FORMAT, "the sampler state tells no shares of its sources; try: an "
+                : mr_fail(MR_E_FORMAT, "the sampler state has no shares of its sources; try: an "
                                        "older checkpoint, or --start-from-scratch");
 }

@@ -19,7 +19,7 @@ struct mr_blend {
     mr_blend_shares at;
 };
 
-/* Where all of it stands. */
+/* The position of a stream of several sources. */
 typedef struct blend_position {
     int32_t n;
     mr_position at[MR_SOURCES_MAX];
@@ -30,17 +30,17 @@ void blend_position_fini(blend_position *p);
 void blend_position_advance(blend_position *p, const mr_draw *draw);
 mr_status blend_position_text(const blend_position *p, const mr_blend *blend, bool brief,
                               char **text);
-/* The shares that a state's text tells; what it says of the sources is restored by them. */
+/* Restore the shares from the text of a state; each source restores its own part. */
 mr_status blend_restore(mr_blend *blend, const char *text);
-/* The part of a text for a source of that name: from behind a line "source NAME" to the next such
+/* The part of a text for a source of that name: the lines after "source NAME", up to the next such
  * line. A text without such lines belongs to the source without a name. The caller frees *out;
- * NULL: there is none. */
+ * NULL: the text has no such part. */
 mr_status blend_part(const char *text, const char *name, char **out);
-/* Lines for a source are begun by that line where it has a name. */
+/* Write the line "source NAME" that precedes the lines of a source, if it has a name. */
 void blend_put_name(mr_text *out, const char *name);
 
-/* MR_E_DATA when a length of the rule can get no sample of any source, whatever the draws; cover.c.
- */
+/* Check that each length of the rule can get a sample of some source, for some draw; cover.c.
+ * Errors: MR_E_DATA */
 mr_status blend_check_cover(mr_blend *blend);
 
 #endif

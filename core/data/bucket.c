@@ -25,7 +25,7 @@ const char *mr_drop_text(mr_drop why)
     return (unsigned)why < MR_DROP_COUNT ? texts[why] : "?";
 }
 
-// the order of equal sizes stays that of the table they come from
+// entries of equal size keep the order of the table
 static void sort_rule(mr_bucket_rule *r)
 {
     for (int32_t i = 1; i < r->n; i++)
@@ -73,7 +73,7 @@ static int compare_ratios(const void *a, const void *b)
     return x->aspect - y->aspect;
 }
 
-// the ratios of a resolution from low to high, each once with its first aspect
+// sort the ratios of a resolution from low to high; each ratio occurs once, with its first aspect
 static mr_status sort_ratios(mr_bucket_rule *r, bucket_resolution *res)
 {
     bucket_ratio *all = mr_arena_alloc(&r->arena, sizeof *all * (size_t)res->n_aspects);
@@ -183,7 +183,7 @@ static mr_status number_buckets(mr_bucket_rule *r, int32_t *n_lengths)
     return MR_OK;
 }
 
-// what clips need for the lengths of the rule, each once
+// collect the numbers of frames that lengths of the rule need, each once
 static mr_status sort_needs(mr_bucket_rule *r, int32_t n_lengths)
 {
     int32_t n = 0;
@@ -200,9 +200,10 @@ static mr_status sort_needs(mr_bucket_rule *r, int32_t n_lengths)
     return MR_OK;
 }
 
-// The steps of a length, before those that lie at *at: who is not tried goes on to a shorter length
-// of the resolution, who is tried and not kept to the next resolution. Draws are named by what they
-// are for, so that other entries of the table do not change them.
+// Write the steps of a length in front of those at *at. A row for which the length is not tried
+// continues with a shorter length of the resolution; one for which it is tried but not kept
+// continues with the next resolution. Draws are named by their purpose, so that other entries of
+// the table do not change them.
 static void lay_length(mr_bucket_rule *r, const bucket_resolution *res, const bucket_length *len,
                        int32_t shorter, int32_t next, int32_t *at)
 {
@@ -219,7 +220,7 @@ static void lay_length(mr_bucket_rule *r, const bucket_resolution *res, const bu
     }
 }
 
-// does a row on a way fit a length? Way k is that of clips that reach k needs, the last one that of
+// whether a row on way k fits a length. Way k is for clips that reach k needs, the last way for
 // pictures.
 static bool is_on_way(const mr_bucket_rule *r, int32_t way, const bucket_length *len)
 {
@@ -228,7 +229,7 @@ static bool is_on_way(const mr_bucket_rule *r, int32_t way, const bucket_length 
     return way && len->needs <= r->needs[way - 1];
 }
 
-// ways are laid from their ends on, so that what comes after a step is known
+// write ways from their ends, so that the successor of a step is known
 static mr_status lay_ways(mr_bucket_rule *r, int32_t n_lengths)
 {
     int32_t n_ways = r->n_needs + 2, at = n_ways * 2 * n_lengths;
@@ -312,7 +313,7 @@ mr_status mr_bucket_rule_follow(mr_bucket_rule *r, mr_reference reference, doubl
     if (!reference)
         return MR_OK;
     r->follows = reference, r->fps_max = MR_MAX(fps_max, 0), r->compat = true;
-    // the numbers that are drawn, and the batches, depend on all of the rule
+    // the draws and the batches depend on the whole rule
     r->hash = MR_MIX(r->hash, (uint64_t)reference, mr_hash64(&r->fps_max, sizeof r->fps_max));
     for (int32_t b = 0; b < r->count; b++)
         r->hash = MR_MIX(r->hash, (uint64_t)r->buckets[b].batch);
@@ -352,7 +353,7 @@ uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *r, const mr_subset *member
     return members ? MR_MIX(r->hash, members->hash) : r->hash;
 }
 
-// the first one of the table among those that are equally near
+// the nearest aspect; of equally near ones the first of the table
 static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
 {
     double ratio = (double)hot->height / hot->width;
@@ -364,7 +365,7 @@ static int32_t nearest_aspect(const bucket_resolution *res, const mr_hot *hot)
     return below < above || (below == above && lo->aspect < hi->aspect) ? lo->aspect : hi->aspect;
 }
 
-// what the size of a sample decides; another size that was kept in its place goes
+// what the size of a sample decides, from the cache; it replaces another size at that place
 static bucket_size *look_at_size(const mr_bucket_rule *r, bucket_sizes sizes, const mr_hot *hot)
 {
     uint32_t key = ((uint32_t)hot->width << 16 | hot->height) + 1;
@@ -388,7 +389,8 @@ static int32_t aspect_of(const mr_bucket_rule *r, bucket_size *size, int32_t i, 
     return size->aspect[i];
 }
 
-// rows of a rule that follows a reference, one by one: its generators cost more than a branch
+// assign rows by a rule that follows a reference, one by one: its generators cost more than a
+// branch
 static void assign_each(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
                         uint64_t row, const mr_hot *rows, int32_t n, int32_t *out)
 {
@@ -403,9 +405,9 @@ static void assign_each(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t se
     }
 }
 
-/* All rows take a step before any of them takes the next one: steps of different rows wait for each
- * other no more than they must, and the loop has no branch that depends on a draw. A fraction of 53
- * bits is below p when its bits are below p * 2^53. */
+/* All rows take a step before any row takes the next one. So steps of different rows overlap, and
+ * the loop has no branch that depends on a draw. A 53-bit fraction is below p if its bits are below
+ * p * 2^53. */
 void bucket_assign(const mr_bucket_rule *r, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
                    uint64_t row, const mr_hot *rows, int32_t n, int32_t *out)
 {

@@ -1,4 +1,4 @@
-/* data, inside: a bucket rule. It answers for one row or for many rows at once.
+/* data, inside: a bucket rule, for one row or many rows at a time.
  * Licence: Apache-2.0 */
 #ifndef MR_DATA_BUCKET_H
 #define MR_DATA_BUCKET_H
@@ -7,9 +7,9 @@
 
 typedef struct bucket_length {
     int32_t frames, batch, first; /* first: bucket number of the first aspect */
-    int64_t needs;                /* frames that a clip must have */
+    int64_t needs;                /* frames that a clip needs */
     double keep, tries, cost;
-    bool pair; /* tries was given, a reference then draws for it whatever it is */
+    bool pair; /* the recipe sets the probability to try; a reference then draws even if it is 1 */
 } bucket_length;
 
 typedef struct bucket_ratio {
@@ -26,20 +26,20 @@ typedef struct bucket_resolution {
     bucket_length *lengths; /* long to short */
 } bucket_resolution;
 
-/* A draw that a row meets on its way from the highest resolution down. Whether a length is tried
- * comes before whether it keeps; a probability of one to be tried needs no step. */
+/* A draw for a row on its way from the highest resolution down. First it is drawn whether a length
+ * is tried, then whether it is kept; a probability of 1 needs no step. */
 typedef struct bucket_step {
-    uint64_t word, limit; /* purpose of the draw, and what its 53 bits must stay below */
-    int32_t yes, no;      /* the next step; below 0: BUCKET_END, or bucket_taken of a length */
+    uint64_t word, limit; /* purpose of the draw; limit of its 53 bits */
+    int32_t yes, no;      /* the next step; negative: BUCKET_END, or bucket_taken of a length */
 } bucket_step;
 enum { BUCKET_END = -1 };
-/* A length as the end of a way, and back: by the bucket number of its first aspect. */
+/* Encode a length as the end of a way by the bucket number of its first aspect, and decode it. */
 static inline int32_t bucket_taken(int32_t first)
 {
     return -2 - first;
 }
 
-/* Where a bucket stands in the rule. */
+/* The place of a bucket in the rule. */
 typedef struct bucket_place {
     int32_t resolution, aspect;
     const bucket_length *length;
@@ -54,47 +54,47 @@ struct mr_bucket_rule {
     double fps_max; /* of 2.0; 0: none */
     mr_bucket *buckets;
     bucket_place *places; /* [bucket] */
-    int64_t *needs;       /* frames that some length needs of a clip, ascending */
+    int64_t *needs;       /* numbers of frames that lengths need, ascending */
     int32_t n_needs;
-    /* Clips that reach k of all needs go way k through the lengths, pictures the last one:
-     * begins[way][resolution], of n + 1, is the first step from there on. */
+    /* Clips that reach k of the needs take way k through the lengths, pictures the last way.
+     * begins[way][resolution], of n + 1, is the first step of a resolution. */
     bucket_step *steps;
     int32_t *begins;
-    uint64_t hash, repeat; /* repeat: epochs after which draws come again; 0: never */
+    uint64_t hash, repeat; /* repeat: number of epochs after which draws repeat; 0: never */
 };
 
-/* Does a clip of `have` frames fit a length? Pictures fit lengths of 1 only. */
+/* Whether a clip of `have` frames fits a length. Pictures fit only lengths of 1. */
 bool bucket_fits(const bucket_length *l, int64_t have);
 
-/* What a size decides, kept for rows of the same size: the first resolution that it reaches, and
- * its aspect in each one (0xffff: not asked yet). All zero: of no size. */
+/* A cache entry for rows of one size: the first resolution that the size reaches, and its aspect in
+ * each resolution (0xffff: not computed yet). All zero: empty. */
 enum { BUCKET_SIZE_RESOLUTIONS = 12 };
 typedef struct bucket_size {
     uint32_t key; /* 0: none */
     int32_t first;
     uint16_t aspect[BUCKET_SIZE_RESOLUTIONS];
 } bucket_size;
-/* 1 << log of them, found by hash. */
+/* A hash table of 1 << log entries. */
 typedef struct bucket_sizes {
     bucket_size *of;
     int32_t log;
 } bucket_sizes;
-/* mr_bucket_rule_assign of n <= BUCKET_ROWS rows at once, the first one number `row`, with what was
- * kept of sizes under the same rule. out[i]: a bucket, or the mr_drop of row i times -1. */
+/* mr_bucket_rule_assign for n <= BUCKET_ROWS rows at a time; the first has row id `row`. `sizes` is
+ * the cache of this rule. out[i]: a bucket, or the negative mr_drop of row i. */
 enum { BUCKET_ROWS = 256 };
 void bucket_assign(const mr_bucket_rule *rule, bucket_sizes sizes, uint64_t seed, uint64_t epoch,
                    uint64_t row, const mr_hot *rows, int32_t n, int32_t *out);
-/* The length that takes one sample, asked one by one; NULL and why: none. `epoch` is that of draws;
- * asked as of mr_bucket_rule_ask, or NULL. */
+/* The length that takes a sample, tried one by one; NULL if no length does, with the reason.
+ * `epoch` is that of draws; `asked` as in mr_bucket_rule_ask, or NULL. */
 const bucket_length *bucket_walk(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                  uint64_t row, const mr_hot *hot, mr_asked *asked, mr_drop *why);
-/* Does no draw decide who enters which bucket, so that all epochs are alike? */
+/* Whether buckets do not depend on draws, so that all epochs are alike. */
 bool bucket_is_certain(const mr_bucket_rule *rule);
-/* Frames of a clip as lengths of the rule count them. */
+/* The number of frames of a clip, as lengths of the rule count them. */
 int64_t bucket_frames(const mr_bucket_rule *rule, const mr_hot *hot);
-/* What a draw of our own is for, as a word of its hash. */
+/* The purpose of one of our draws, as a word of its hash. */
 uint64_t bucket_word(const char *purpose, const bucket_resolution *resolution, int32_t frames);
-/* Could some draw of some epoch lead this row to a bucket? */
+/* Whether some draw of some epoch can assign this row to a bucket. */
 bool bucket_may_take(const mr_bucket_rule *rule, bucket_sizes sizes, const mr_hot *hot,
                      int32_t bucket);
 

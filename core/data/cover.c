@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-// counts why rows cannot enter one length of one resolution, whatever the draws
+// counts of rows that cannot enter a length of a resolution for any draw, by reason
 typedef struct cover {
     uint64_t small, unfit, taken, open;
 } cover;
 
-// can some draw lead a row that comes to this length into it?
+// whether some draw lets a row that reaches this length enter it
 static bool is_open(const mr_bucket_rule *r, const bucket_length *len)
 {
     bool passed_over =
@@ -18,20 +18,20 @@ static bool is_open(const mr_bucket_rule *r, const bucket_length *len)
     return len->keep > 0 && !passed_over;
 }
 
-// and is a row that comes to it surely looked at?
+// whether every draw tries this length for a row that reaches it
 static bool is_surely_tried(const mr_bucket_rule *r, const bucket_length *len)
 {
     return r->follows == MR_REFERENCE_20 ? !len->pair || len->tries <= 0 : len->tries >= 1;
 }
 
-// walks the rule as assignment does, but takes every branch that a draw could take
+// follow the rule as the assignment does, but take every branch that a draw can take
 static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
 {
     double pixels = (double)hot->width * hot->height;
-    bool reaches = true; // some draw leads to the resolution at hand
+    bool reaches = true; // some draw leads to this resolution
     for (int32_t i = 0, at = 0; i < r->n; at += r->resolutions[i++].n_lengths) {
         const bucket_resolution *res = &r->resolutions[i];
-        bool walks = reaches; // and to the length at hand
+        bool walks = reaches; // some draw leads to this length
         for (int32_t l = 0; l < res->n_lengths; l++) {
             const bucket_length *len = &res->lengths[l];
             cover *c = &covers[at + l];
@@ -43,8 +43,8 @@ static void visit(const mr_bucket_rule *r, const mr_hot *hot, cover *covers)
                 c->taken++;
             else {
                 c->open++;
-                // a row that is surely looked at here never comes to shorter lengths; one that is
-                // surely kept as well never comes to lower resolutions
+                // a row that is always tried here never reaches shorter lengths; one that is also
+                // always kept never reaches lower resolutions
                 bool surely = is_surely_tried(r, len);
                 walks = !surely;
                 if (surely && len->keep >= 1)
@@ -77,7 +77,7 @@ static mr_status fail_uncovered(const mr_bucket_rule *r, const bucket_resolution
                    res->name, len->frames, text);
 }
 
-// what the rows of one source may enter
+// count which lengths the rows of one source can enter
 static mr_status visit_source(mr_order *o, cover *covers)
 {
     for (uint64_t c = 0; c < o->chunks; c++) {
@@ -102,7 +102,7 @@ mr_status blend_check_cover(mr_blend *m)
                 samples += m->sources[a % m->n].order->samples[len->first + a / m->n];
             empty += !samples && is_open(r, len);
         }
-    // usually everything has samples, and no second pass is needed
+    // usually all lengths have samples, and no second pass is needed
     if (!empty)
         return MR_OK;
     cover *covers = mr_calloc((size_t)entries, sizeof *covers);

@@ -5,7 +5,7 @@
 mr_crop mr_bucket_rule_crop(const mr_bucket_rule *r, int32_t frames, int64_t have, int32_t interval)
 {
     mr_crop c = {.frames = frames, .step = interval};
-    // the reference takes a span of whole intervals, and never its last possible start
+    // the reference uses a span of whole intervals, and never the last possible start
     int64_t span = r->compat ? (int64_t)frames * interval : (int64_t)(frames - 1) * interval + 1;
     c.starts = MR_MAX(have - span + !r->compat, 1);
     if (r->compat)

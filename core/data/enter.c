@@ -27,7 +27,7 @@ void order_buckets_of(const mr_order *o, uint64_t id, const mr_hot *rows, int32_
 
 mr_status mr_order_exclude(mr_order *o, const uint64_t *keys, uint64_t n)
 {
-    // a reference draws what it cannot read like all else; it fails again, of weight 0
+    // a reference also draws samples that it cannot read; they fail again and get weight 0
     if (o->lists)
         n = 0;
     uint64_t *copy = mr_alloc(sizeof *copy * MR_MAX(n, 1));

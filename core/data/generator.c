@@ -1,6 +1,7 @@
-/* data: the random generators of the reference implementations, bit by bit: the Mersenne twister
- * with the seeding of torch and Python, PCG64 with that of numpy. Our own draws are hashes of
- * integers (mix.h). Ref: Matsumoto & Nishimura 1998; O'Neill 2014; numpy SeedSequence.
+/* data: the random generators of the reference implementations, with equal bits: the Mersenne
+ * twister with the seeding of torch and of Python, PCG64 with the seeding of numpy. Our own draws
+ * are hashes of integers (mix.h). Ref: Matsumoto & Nishimura 1998; O'Neill 2014; numpy
+ * SeedSequence.
  * Licence: Apache-2.0 */
 #include "moonreel/generator.h"
 
@@ -16,7 +17,7 @@ void mr_twister_seed(mr_twister *t, uint32_t seed)
     t->at = WORDS;
 }
 
-// the word that an array is mixed into goes round, and leaves out the first one
+// the next word for the mix of an array; the index wraps around and skips word 0
 static uint32_t next_word(mr_twister *t, uint32_t i)
 {
     if (++i < WORDS)
@@ -85,7 +86,7 @@ static uint32_t hashed(uint32_t v, uint32_t *h, uint32_t factor)
     return v ^ v >> 16;
 }
 
-// eight words from a seed of two
+// expand a seed of two words to eight words
 static void spread_seed(uint64_t seed, uint32_t out[8])
 {
     uint32_t pool[4], h = 0x43b0d7e5;

@@ -1,6 +1,6 @@
 /* data: orders an epoch exactly as a reference implementation does. That order cannot be computed
- * from the number of a draw: rows are gathered by bucket and shuffled as lists, which take 6 bytes
- * a row and 2 bytes a micro-batch. Ref: opensora-1.2.md 4.7, opensora-2.0.md 10.3.
+ * from the number of a draw. So rows are gathered by bucket and shuffled as lists, which need 6
+ * bytes per row and 2 bytes per micro-batch. Ref: opensora-1.2.md 4.7, opensora-2.0.md 10.3.
  * Licence: Apache-2.0 */
 #include "data/order.h"
 #include "moonreel/generator.h"
@@ -11,18 +11,21 @@
 mr_status lists_new(mr_order *o)
 {
     if (o->carry)
-        return mr_fail(MR_E_RECIPE, "tail = \"carry\": the order of a reference leaves out what is "
-                                    "no whole batch; try: tail = \"short\", or order = \"own\"");
+        return mr_fail(MR_E_RECIPE,
+                       "tail = \"carry\": the order of a reference drops samples that do not fill "
+                       "a batch; try: tail = \"short\", or order = \"own\"");
     if (o->members)
         return mr_fail(MR_E_RECIPE,
-                       "quantiles of a column or hold_back: the order of a reference is "
-                       "that of a whole index; try: moonreel data split, or order = \"own\"");
+                       "quantiles of a column or hold_back: the order of a reference needs the "
+                       "whole index; try: moonreel data split, or order = \"own\"");
     if (o->seed > INT64_MAX)
-        return mr_fail(MR_E_RECIPE, "seed %lld: the generators of a reference take 0 or more",
+        return mr_fail(MR_E_RECIPE,
+                       "seed is %lld; the order of a reference expects 0 or more; try: another "
+                       "seed, or order = \"own\"",
                        (long long)o->seed);
     if (o->rows.facts.rows > UINT32_MAX)
         return mr_fail(MR_E_DATA,
-                       "%s: %llu rows; lists of the order of a reference hold 2^32 at most; try: "
+                       "%s: %llu rows; the order of a reference supports at most 2^32 rows; try: "
                        "order = \"own\"",
                        o->rows.name, (unsigned long long)o->rows.facts.rows);
     size_t nb = (size_t)o->at.n_buckets;
@@ -47,11 +50,11 @@ size_t lists_bytes(const mr_order *o)
                     : 0;
 }
 
-/* What lists are made of on the way. */
+/* The state while lists are built. */
 typedef struct maker {
     mr_order *o;
-    int32_t *met, n_met; /* buckets by the first row in each */
-    uint64_t *has;       /* [bucket] rows of it, as many as there is room for at most */
+    int32_t *met, n_met; /* buckets in the order of their first rows */
+    uint64_t *has;       /* [bucket] number of its rows, which is also the room in the list */
     mr_twister numbers;
 } maker;
 
@@ -60,7 +63,7 @@ static uint64_t batch_of(const maker *m, int32_t b)
     return (uint64_t)mr_bucket_rule_get(m->o->rule, b).batch;
 }
 
-// a row joins what is drawn, or leaves it
+// add a row to the accounts of drawn rows, or remove it
 static mr_status account(mr_order *o, uint64_t row, bool joins)
 {
     const mr_hot *rows;
@@ -76,7 +79,7 @@ static mr_status account(mr_order *o, uint64_t row, bool joins)
     return MR_OK;
 }
 
-// the bucket of each row, and how many rows each bucket has
+// find the bucket of each row, and the number of rows per bucket
 static mr_status assign_rows(maker *m)
 {
     mr_order *o = m->o;
@@ -104,7 +107,7 @@ static mr_status assign_rows(maker *m)
     return MR_OK;
 }
 
-// rows by bucket, in their order; each bucket has room for one more batch
+// group rows by bucket, in order; each bucket has room for one more batch
 static mr_status gather(maker *m)
 {
     order_lists *l = m->o->lists;
@@ -127,7 +130,7 @@ static mr_status gather(maker *m)
     return MR_OK;
 }
 
-// torch's permutation of [0, n), of what is swapped by the call
+// shuffle n items as torch permutes [0, n); `swap` swaps two of them
 static void shuffle(maker *m, uint64_t n, void *list, void (*swap)(void *, uint64_t, uint64_t))
 {
     for (uint64_t i = 0; i + 1 < n && !m->o->unshuffled; i++)
@@ -146,8 +149,8 @@ static void swap_turns(void *list, uint64_t a, uint64_t b)
     turns[a] = turns[b], turns[b] = turn;
 }
 
-// Whole batches of a bucket: its tail is left out, or filled up from its front. Of too few rows
-// even that is no batch.
+// Make whole batches of a bucket: drop its tail, or fill it with rows from its front. With too few
+// rows, the bucket has no batch.
 static mr_status even_out(maker *m, int32_t b)
 {
     mr_order *o = m->o;
@@ -169,8 +172,8 @@ static mr_status even_out(maker *m, int32_t b)
     return MR_OK;
 }
 
-// Every rank has a micro-batch of each round: those that are too many are left out, or more of the
-// first ones come, to buckets that have no rows any more.
+// Give every rank a micro-batch in each round: drop surplus micro-batches, or repeat the first
+// ones, even of buckets without further rows.
 static mr_status even_turns(maker *m, uint64_t n)
 {
     mr_order *o = m->o;

@@ -16,7 +16,7 @@ enum { WINDOW_FAILURES = 10, IN_A_ROW = 8 };
 
 /* ---- life ---- */
 
-// room for the draws of a group
+// allocate memory for the draws of a group
 static mr_status make_ahead(mr_loader *l)
 {
     size_t n = l->options.lpt ? (size_t)l->options.group : 1;
@@ -32,7 +32,8 @@ static mr_status make_ahead(mr_loader *l)
     return MR_OK;
 }
 
-// What a text says of one source; NULL: nothing. Lines of a list end with the text.
+// The part of a text for one source; NULL if it has no part. The lines of a list extend to the end
+// of the text.
 static mr_status part_of(const mr_loader *l, const char *text, int32_t source, char **out)
 {
     *out = NULL;
@@ -62,7 +63,7 @@ static mr_status restore(mr_loader *l, int32_t source, const char *text, const c
     return st;
 }
 
-// a source where its state stands, or at the start of an epoch
+// start a source at the position of its state, or at the start of an epoch
 static mr_status begin_source(mr_loader *l, int32_t i, const mr_source *source)
 {
     loader_source *s = &l->sources[i];
@@ -115,7 +116,7 @@ static mr_order_options order_options(const mr_loader *l)
                               .epochs = (uint64_t)MR_MAX(o->epochs, 0)};
 }
 
-// what the sources' epochs have together
+// sum up the epochs of all sources
 static mr_status add_facts(mr_loader *l)
 {
     int32_t nb = mr_bucket_rule_count(l->rule);
@@ -128,7 +129,7 @@ static mr_status add_facts(mr_loader *l)
         for (int why = 0; why < MR_DROP_COUNT; why++)
             l->facts.dropped[why] += mr_order_dropped(order, why);
         l->facts.samples += l->sources[i].samples, l->facts.batches += l->sources[i].batches;
-        // the state may stand at the very end of an epoch
+        // the position can be the end of an epoch
         l->epoch_over |= order_is_used_up(order);
     }
     l->facts.epoch = l->sources[0].epoch;
@@ -185,7 +186,7 @@ mr_status mr_loader_new(const mr_source *sources, int32_t n, mr_bucket_rule *rul
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     mr_status st = start(l, sources, n);
-    // the texts belong to the caller and are not kept
+    // the texts belong to the caller: keep no pointer to them
     l->options.state = l->options.excluded = l->options.quarantine = NULL;
     if (st == MR_OK)
         *out = l;
@@ -227,9 +228,10 @@ void mr_loader_free(mr_loader *l)
     mr_free(l);
 }
 
-/* ---- giving out ---- */
+/* ---- giving out batches ---- */
 
-// failures of more than 1 % of the last 1,000 samples, or of 8 in a row from one root, stop the run
+// count failures; more than 1 % of the last 1,000 samples, or 8 in a row from one root, stop the
+// run
 static mr_status count_failures(mr_loader *l, const slab *s)
 {
     loader_source *source = &l->sources[s->draw.source];
@@ -274,7 +276,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
                        (unsigned long long)l->position.at[l->ended].epoch);
     }
     bool there = s->state == READY;
-    // woken by the worker that completes a batch, or by a failure; `ready` is only waited for here
+    // the worker that completes a batch, or a failure, signals `ready`; only this loop waits for it
     mr_status st = MR_OK;
     while (st == MR_OK && l->failed == MR_OK && s->state != READY &&
            !(l->all_planned && l->delivered == l->planned)) {
@@ -282,7 +284,7 @@ mr_status mr_loader_next(mr_loader *l, const mr_batch **out)
         st = mr_interrupt_check();
     }
     if (st != MR_OK) {
-        // the loader goes on with this batch the next time
+        // the next call continues with this batch
     } else if (l->failed != MR_OK) {
         st = mr_error_adopt(l->error);
     } else if (s->state == READY) {
@@ -318,8 +320,7 @@ void mr_loader_release(mr_loader *l, const mr_batch *batch)
     pthread_mutex_unlock(&l->lock);
 }
 
-// Texts of all sources, one after another, each begun by its name if it has one; with the lock
-// held.
+// Concatenate the texts of all sources, each after its name if it has one. The lock is held.
 static mr_status gather(mr_loader *l, mr_status (*tell)(mr_loader *l, int32_t source, char **text),
                         char **text)
 {
@@ -378,7 +379,7 @@ mr_status mr_loader_agree(mr_loader *l, const char *others)
             st = quarantine_hear(l->sources[i].bad, part);
         mr_free(part);
     }
-    // within an epoch more may fail
+    // within an epoch, more samples can fail
     if (st == MR_OK && l->epoch_over && l->delivered == l->planned)
         l->agreed = true;
     pthread_cond_broadcast(&l->work);
@@ -407,8 +408,8 @@ mr_status mr_loader_excluded(mr_loader *l, char **text)
     return st;
 }
 
-/* Where a loader stands, and who is left out in this epoch of a source and in those to come, as it
- * is known now. */
+/* The position of a loader, and the samples that are excluded from this epoch and later ones of a
+ * source, as known now. */
 typedef struct outlook {
     char *text;
     uint64_t *now[MR_SOURCES_MAX], *next[MR_SOURCES_MAX];
@@ -426,7 +427,7 @@ static mr_status look_ahead(mr_loader *l, outlook *o)
     return MR_OK;
 }
 
-// another stream of the same sources, which stands where this one does
+// copy the stream, at the same position
 static mr_status copy_stream(mr_loader *l, const outlook *o, mr_blend **out)
 {
     mr_source sources[MR_SOURCES_MAX];
@@ -465,7 +466,7 @@ mr_status mr_loader_peek(mr_loader *l, uint64_t *ids, int64_t n, int64_t *got)
     uint64_t *scratch = mr_alloc(2 * sizeof *scratch * (size_t)l->batch_max);
     mr_status st = scratch ? MR_OK : mr_fail_memory(0);
     *got = 0;
-    // one look under the lock; the plans of epochs follow without it
+    // copy under the lock; plan epochs without it
     pthread_mutex_lock(&l->lock);
     if (st == MR_OK)
         st = look_ahead(l, &o);
@@ -511,7 +512,7 @@ mr_loader_facts mr_loader_get_facts(mr_loader *l)
 {
     pthread_mutex_lock(&l->lock);
     mr_loader_facts f = l->facts;
-    // batches that could be given out at once, one after another
+    // the number of consecutive batches that are ready
     for (uint64_t b = l->delivered; b < l->planned; b++, f.ready++)
         if (l->slabs[b % (uint64_t)l->n_slabs].state != READY)
             break;

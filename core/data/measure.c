@@ -7,13 +7,13 @@
 
 enum { PATTERNS = 8, SELECTS = 2000 };
 
-/* Rows of a few chunks over and over again, each time with other keys. */
+/* A source of rows that repeats a few chunks, each time with other keys. */
 typedef struct synthetic {
     mr_hot pattern[PATTERNS][MR_HOT_ROWS], chunk[MR_HOT_ROWS];
     uint64_t rows;
 } synthetic;
 
-// sizes and lengths as published sets of clips have them, one picture in eight
+// a row with sizes and lengths as in published data sets; one in eight is a picture
 static mr_hot make_row(uint64_t r)
 {
     static const uint16_t sizes[][2] = {{1280, 720},  {1920, 1080}, {854, 480}, {640, 360},
@@ -21,7 +21,7 @@ static mr_hot make_row(uint64_t r)
                                         {2560, 1080}, {3840, 2160}, {426, 240}, {256, 256},
                                         {1440, 1080}, {960, 540},   {320, 240}, {1200, 1600}};
     const uint16_t *size = sizes[r % MR_COUNT(sizes)];
-    // one in eight has a size of its own, cropped from one of them
+    // one in eight has an unusual size, cropped from a common one
     bool odd = (r >> 60 & 7) == 0;
     return (mr_hot){.frames = r >> 8 & 7 ? 20 + (uint32_t)(r >> 16) % 600 : 1,
                     .fps_milli = 25000,
@@ -43,7 +43,7 @@ static mr_status read_synthetic(void *user, uint64_t chunk, const mr_hot **rows,
     return MR_OK;
 }
 
-// processor time of this thread: what else the machine does is not counted
+// processor time of this thread, so that other load does not count
 static double cpu_s(void)
 {
     struct timespec t;

@@ -9,8 +9,8 @@
 
 uint64_t order_kept_rows = 3 << 20;
 
-// The network's halves are of unequal width and change places each round; after 8 rounds both are
-// back.
+// The halves of the Feistel network have unequal widths and swap in each round; after 8 rounds both
+// are in place again.
 typedef struct halves {
     int left, right;
 } halves;
@@ -72,7 +72,7 @@ static mr_status fail_empty(const mr_order *o)
                    o->lists ? ", smaller batches, fewer ranks, or order = \"own\"" : "");
 }
 
-// the samples of bucket b in chunk c
+// the number of samples of bucket b in chunk c
 static uint32_t count_of(const mr_order *o, int32_t b, uint64_t c)
 {
     uint32_t low = o->counts[(uint64_t)b * o->chunks + c];
@@ -90,7 +90,7 @@ static mr_status set_count(mr_order *o, int32_t b, uint64_t c, uint32_t n)
     return MR_OK;
 }
 
-// Counts how many of a chunk's rows each bucket has; `met` is all zero before and after.
+// Count the rows of a chunk per bucket; `met` is all zero before and after.
 static mr_status plan_chunk(mr_order *o, uint64_t c, uint16_t *met)
 {
     const mr_hot *rows;
@@ -120,8 +120,8 @@ static mr_status plan_chunk(mr_order *o, uint64_t c, uint16_t *met)
     return MR_OK;
 }
 
-// One pass over all rows counts how many of each chunk each bucket has. Tables of buckets that
-// never had a sample stay untouched, and so take no memory.
+// Count the samples per chunk and bucket in one pass over all rows. Tables of buckets without
+// samples are never written, so they need no memory.
 static mr_status count_rows(mr_order *o)
 {
     int32_t nb = o->at.n_buckets;
@@ -158,11 +158,12 @@ static mr_status count_rows(mr_order *o)
 static mr_status plan(mr_order *o)
 {
     MR_TRY(o->lists ? lists_plan(o) : count_rows(o));
-    // what an epoch had before its rule changed may have been all of it
+    // samples trained before a change of the rule can be the whole epoch
     return o->batches || o->seen ? MR_OK : fail_empty(o);
 }
 
-// Is this row one of bucket b? What its size and length rule out needs no draws.
+// Whether this row belongs to bucket b. Size and length are checked first, since they need no
+// draws.
 static bool is_member(const mr_order *o, uint64_t id, const mr_hot *hot, int32_t b)
 {
     if (o->entered)
@@ -174,7 +175,7 @@ static bool is_member(const mr_order *o, uint64_t id, const mr_hot *hot, int32_t
     return entered == b;
 }
 
-// select(b, r) is the row of the r-th member of bucket b
+// select(b, r): find the row of the r-th member of bucket b
 static mr_status select_row(mr_order *o, int32_t b, uint64_t r, uint64_t *id, uint64_t *key)
 {
     const uint64_t *prefix = o->prefix + (uint64_t)b * o->strides;
@@ -211,7 +212,7 @@ static int compare_costs(const void *a, const void *b)
     return x->bucket - y->bucket;
 }
 
-// buckets whose micro-batches cost about the same become one class: 5 % from its cheapest
+// group buckets with similar costs per micro-batch into classes: up to 5 % above the cheapest
 static void sort_classes(mr_order *o)
 {
     int32_t nb = o->at.n_buckets, class = -1;
@@ -361,7 +362,7 @@ mr_status mr_order_begin(mr_order *o, uint64_t epoch)
         o->at.excluded_hash =
             o->n_excluded ? mr_hash64(o->excluded, sizeof *o->excluded * o->n_excluded) : 0;
     }
-    // what was trained before a change counts within its epoch alone
+    // the list of samples trained before a change applies only to its epoch
     mr_subset_unref(o->seen);
     o->seen = o->next_seen, o->next_seen = NULL;
     o->at.seen_n = o->seen ? o->seen->count : 0, o->at.seen_hash = o->seen ? o->seen->hash : 0;
@@ -376,7 +377,7 @@ bool order_carries(const mr_order *o)
     return o->carry && o->at.epoch + 1 != o->epochs;
 }
 
-// counts the micro-batches that are left in a bucket; those carried to the next epoch do not count
+// the number of remaining micro-batches of a bucket, without those carried to the next epoch
 static uint64_t remaining(const mr_order *o, int32_t b)
 {
     uint64_t left = order_total(o, b) - o->at.taken[b];
@@ -386,7 +387,8 @@ static uint64_t remaining(const mr_order *o, int32_t b)
     return order_carries(o) ? left / m : (left + m - 1) / m;
 }
 
-// at the end of an epoch every planned sample has been drawn once, or is left for the next one
+// at the end of an epoch, check that every planned sample was drawn once or is carried to the next
+// epoch
 static mr_status check_accounts(const mr_order *o, const mr_tail *left)
 {
     const mr_tail *had = o->at.tail;
@@ -409,11 +411,11 @@ uint64_t order_bucket_key(const mr_order *o, int32_t bucket)
     return MR_MIX(o->seed, o->at.epoch, (uint64_t)bucket, fp.lo, fp.hi);
 }
 
-/* ---- which bucket comes next ---- */
+/* ---- choice of the next bucket ---- */
 
 enum { ANY_CLASS = -1 };
 
-// micro-batches that are left of a class, or of all
+// the number of remaining micro-batches of a class, or of all
 static uint64_t left_of(const mr_order *o, int32_t class)
 {
     uint64_t sum = 0;
@@ -423,7 +425,7 @@ static uint64_t left_of(const mr_order *o, int32_t class)
     return sum;
 }
 
-// the bucket of micro-batch u among those that are left of a class
+// the bucket of micro-batch u among the remaining ones of a class
 static int32_t bucket_at(const mr_order *o, int32_t class, uint64_t u)
 {
     int32_t b = 0;
@@ -436,7 +438,8 @@ static int32_t bucket_at(const mr_order *o, int32_t class, uint64_t u)
     }
 }
 
-// a class that fills a whole slot, by its share of the micro-batches; ANY_CLASS when none does
+// draw a class that fills a whole slot, by its share of the micro-batches; ANY_CLASS if no class
+// does
 static int32_t draw_class(const mr_order *o)
 {
     int32_t classes = o->class_of[o->costs[o->at.n_buckets - 1].bucket] + 1;
@@ -455,7 +458,7 @@ static int32_t draw_class(const mr_order *o)
     }
 }
 
-// the bucket with something left whose cost is nearest to that of the slot's first one
+// the bucket with remaining micro-batches whose cost is nearest to that of the slot's first one
 static int32_t nearest_cost(const mr_order *o, int32_t first)
 {
     double cost = mr_bucket_rule_get(o->rule, first).cost, best = INFINITY;
@@ -468,8 +471,8 @@ static int32_t nearest_cost(const mr_order *o, int32_t first)
     return at;
 }
 
-// Draws of one slot have one class. What is left of the classes at an epoch's end makes mixed slots
-// of costs as near as there are.
+// All draws of a slot have one class. At the end of an epoch, the remaining micro-batches form
+// mixed slots, with costs as near as possible.
 static int32_t draw_bucket(mr_order *o)
 {
     mr_position *p = &o->at;
@@ -479,7 +482,7 @@ static int32_t draw_bucket(mr_order *o)
         p->slot.class = draw_class(o);
         p->slot.first = -1;
     }
-    // other micro-batches since the slot was begun may leave nothing of its class
+    // other micro-batches since the start of the slot can have used up its class
     if (o->slot > 1 && p->slot.class != ANY_CLASS && !left_of(o, p->slot.class))
         p->slot.class = ANY_CLASS;
     int32_t class = o->slot > 1 ? p->slot.class : ANY_CLASS;
@@ -508,7 +511,7 @@ static mr_status listed_row(mr_order *o, uint64_t row, uint64_t *id, uint64_t *k
     return MR_OK;
 }
 
-// sample j of those that this epoch draws of bucket b
+// find sample j of those that this epoch draws from bucket b
 static mr_status sample_of(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
 {
     if (o->lists)
@@ -552,7 +555,7 @@ mr_status order_go_on(mr_order *o)
 
 mr_status mr_order_next(mr_order *o, mr_draw *d)
 {
-    // an epoch may be too small for a micro-batch, and be carried whole
+    // an epoch can be too small for a micro-batch, and is carried completely
     while (order_is_used_up(o))
         MR_TRY(order_go_on(o));
     int32_t b = o->lists ? o->lists->turns[o->at.number] : draw_bucket(o);
@@ -567,6 +570,6 @@ mr_status mr_order_next(mr_order *o, mr_draw *d)
     d->last = order_is_used_up(o);
     o->at.slot.left = d->last ? 0 : MR_MAX(o->at.slot.left - 1, 0);
     d->slot = o->at.slot, d->tail = o->at.tail;
-    // Behind the last epoch nothing begins, and what it drew is looked at here.
+    // After the last epoch no other one begins, so its accounts are checked here.
     return d->last && o->at.epoch + 1 == o->epochs ? check_accounts(o, NULL) : MR_OK;
 }

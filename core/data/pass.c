@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-// Takes all of the epoch that is to be taken; the accounts are those of its last draw.
+// Mark the rest of the epoch as taken, with the accounts of its last draw.
 static mr_status finish(mr_order *o, uint64_t rest, uint64_t *samples)
 {
     const mr_tail *had = o->at.tail;
@@ -27,8 +27,8 @@ static mr_status finish(mr_order *o, uint64_t rest, uint64_t *samples)
     return st;
 }
 
-// From the beginning of an epoch, over all but the last of those that `most` holds; all are of
-// this one's length.
+// From the start of an epoch, skip all epochs that fit into `most` but the last; all have the
+// length of this one.
 static mr_status leap(mr_order *o, uint64_t most, uint64_t epochs, uint64_t *n, uint64_t *samples)
 {
     uint64_t rest = order_rest(o), whole = rest ? most / rest : 0;
@@ -62,7 +62,7 @@ mr_status order_pass(mr_order *o, uint64_t most, uint64_t epochs, bool settled, 
     return MR_OK;
 }
 
-// one source, drawn to the end: its shares say nothing
+// a single source without end: its shares do not matter
 static bool is_plain(const mr_blend *m)
 {
     return m->n == 1 && !m->sources[0].n_weights && !m->sources[0].epochs;
@@ -81,8 +81,8 @@ mr_status mr_blend_pass(mr_blend *m, uint64_t most, uint64_t epochs, bool settle
     return MR_OK;
 }
 
-/* A source was drawn `epochs` times when that many of its samples are drawn, and behind the last
- * place of a weight it has at least its share of all. Some micro-batches more are due to it. */
+/* Each source needs the samples of `epochs` epochs. After its last change of weight it gets at
+ * least its share of all samples, plus the rounding of some micro-batches. */
 uint64_t mr_blend_most(const mr_blend *m, uint64_t epochs)
 {
     double last = 0, most = 0, sum = 0, batch = 1;

@@ -16,17 +16,17 @@
 
 enum { HUGE_PAGE = 2 << 20, SMALL_PAGE = 4096, TOUCHERS = 8, PREFERRED = 1 };
 
-// twice what small pages take one thread, and a moment in which one slow page does not count
+// twice the time of one thread with small pages; and a time within which a slow page does not count
 static const double grace_s = 0.1, most_s_per_byte = 2 * 0.34 / (1 << 30);
 
 typedef struct toucher {
     slab_pool *pool;
-    atomic_size_t next; // first piece not begun
+    atomic_size_t next; // the first piece that is not begun
     atomic_bool late;
     int64_t began_ns;
 } toucher;
 
-// Where the memory so far took too long, all pieces not begun become small; said once.
+// The memory so far took too long: use small pages for all pieces that are not begun. Logged once.
 static void give_up_huge(toucher *t, size_t from)
 {
     bool before = false;
@@ -49,7 +49,7 @@ static void *touch(void *user)
             return NULL;
         give_up_huge(t, at);
         size_t n = MR_MIN(HUGE_PAGE, p->bytes - at);
-        // kernels before 5.14 know no such call, and are touched page by page
+        // kernels before 5.14 lack this call: touch the memory page by page
         if (madvise(p->at + at, n, MADV_POPULATE_WRITE))
             for (size_t i = at; i < at + n; i += SMALL_PAGE)
                 ((volatile uint8_t *)p->at)[i] = 0;
@@ -70,8 +70,8 @@ static void touch_all(slab_pool *p)
     p->seconds = (double)(mr_clock_table()->monotonic_ns() - t.began_ns) * 1e-9;
 }
 
-// Pages come from the node as long as it has some. Without the libraries of NUMA, which are no
-// more than this call; where it is not allowed, they come from where they come.
+// Prefer pages of a NUMA node as long as it has free ones. This calls the kernel directly, without
+// libnuma. If the call is not permitted, pages can come from any node.
 static void prefer(const slab_pool *p, int32_t node)
 {
 #ifdef SYS_mbind
@@ -91,7 +91,7 @@ mr_status pool_open(slab_pool *p, size_t bytes, int32_t node, bool touched)
     *p = (slab_pool){.bytes = bytes};
     if (bytes > SIZE_MAX - HUGE_PAGE)
         return mr_fail_memory(bytes);
-    // begins where a large page does
+    // aligned to a large page
     p->mapped = bytes + HUGE_PAGE;
     p->base = mmap(NULL, p->mapped, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -29,7 +29,7 @@ void mr_position_fini(mr_position *p)
 
 void mr_position_advance(mr_position *p, const mr_draw *d)
 {
-    // this is the first draw of an epoch: everything before it is over
+    // this is the first draw of an epoch: earlier epochs are complete
     if (d->epoch != p->epoch) {
         memset(p->taken, 0, sizeof *p->taken * (size_t)p->n_buckets);
         p->epoch = d->epoch, p->digest = 0;
@@ -46,7 +46,7 @@ void mr_position_advance(mr_position *p, const mr_draw *d)
 mr_status mr_position_text(const mr_position *p, const mr_order *o, bool brief, char **text)
 {
     mr_position said = *p;
-    // what was taken of each bucket follows from the lists
+    // the lists determine how many samples of each bucket are taken
     if (o->lists)
         said.n_buckets = 0;
     return position_text(&said, &o->rows.facts, mr_bucket_rule_hash_of(o->rule, o->members),
@@ -79,7 +79,7 @@ mr_status position_text(const mr_position *p, const mr_index_facts *facts, uint6
     return mr_text_end(&out, text);
 }
 
-// finds the value of a line "name value"; *n is its length
+// find the value of a line "name value"; *n is its length
 static const char *value_of(const char *text, const char *name, int *n)
 {
     size_t len = strlen(name);
@@ -123,7 +123,7 @@ static bool is_same(const char *text, const char *name, mr_hash128 h)
     return n == 32 && strncmp(p, hex, 32) == 0;
 }
 
-// a line of a number and a hash, which need not be there
+// read an optional line of a number and a hash
 static bool get_list(const char *text, const char *name, uint64_t *n, uint64_t *hash)
 {
     int len;
@@ -132,7 +132,7 @@ static bool get_list(const char *text, const char *name, uint64_t *n, uint64_t *
     return !len || sscanf(p, "%" SCNu64 " %16" SCNx64, n, hash) == 2;
 }
 
-// what the text says, all but the samples taken
+// read the text, except for the taken samples
 static mr_status read_text(const char *text, mr_position *at, uint64_t *seed, uint64_t *rule,
                            uint64_t *rows)
 {
@@ -155,25 +155,24 @@ static mr_status check_same(const mr_order *o, const char *text, uint64_t seed, 
     const mr_index_facts *facts = &o->rows.facts;
     if (!is_same(text, "fp_order", facts->fp_order))
         return mr_fail(MR_E_DATA,
-                       "%s: %s, the state is of %llu rows; try: the index of that run, or "
-                       "--start-from-scratch",
+                       "%s: %s; expected the index of the state, with %llu rows; try: the index of "
+                       "that run, or --start-from-scratch",
                        o->rows.name,
                        is_same(text, "fp_set", facts->fp_set)
                            ? "holds the same samples in another order"
                            : "holds other samples",
                        (unsigned long long)rows);
     if (seed != o->seed)
-        return mr_fail(
-            MR_E_DATA,
-            "seed is %llu, the state is of seed %llu; try: that seed, or --start-from-scratch",
-            (unsigned long long)o->seed, (unsigned long long)seed);
+        return mr_fail(MR_E_DATA,
+                       "seed is %llu; expected %llu, the seed of the state; try: that seed, or "
+                       "--start-from-scratch",
+                       (unsigned long long)o->seed, (unsigned long long)seed);
     if (rule != mr_bucket_rule_hash_of(o->rule, o->members))
-        return mr_fail(
-            MR_E_DATA,
-            "the bucket rule (bucket_config, resolutions, frame_interval, quantiles of the source, "
-            "order) differs from that of the state; %s may change within an epoch; try: the old "
-            "rule, data_change = \"next\", or --start-from-scratch",
-            o->lists ? "nothing of a reference's" : "only batch sizes");
+        return mr_fail(MR_E_DATA,
+                       "the bucket rule (bucket_config, resolutions, frame_interval, quantiles of "
+                       "the source, order) differs from that of the state; %s can change within an "
+                       "epoch; try: the old rule, data_change = \"next\", or --start-from-scratch",
+                       o->lists ? "no part of the rule of a reference" : "only batch sizes");
     return MR_OK;
 }
 
@@ -182,18 +181,20 @@ static mr_status check_seen(const mr_order *o, const mr_subset *seen, const mr_p
     uint64_t n = seen ? seen->count : 0, hash = seen ? seen->hash : 0;
     if (n != at->seen_n || hash != at->seen_hash)
         return mr_fail(MR_E_DATA,
-                       "epoch %llu trained %llu samples before its data or rule changed, the list "
-                       "of them at hand has %llu (or others); try: the seen-*.bits of that run, or "
-                       "--start-from-scratch",
+                       "epoch %llu trained %llu samples before its data or rule changed, but the "
+                       "list of them has %llu samples or other ones; try: the seen-*.bits of that "
+                       "run, or --start-from-scratch",
                        (unsigned long long)at->epoch, (unsigned long long)at->seen_n,
                        (unsigned long long)n);
     if (seen && !subset_is_of(seen->fp_order, o->rows.facts.fp_order))
-        return mr_fail(MR_E_DATA, "the list of samples that were trained is not of %s",
+        return mr_fail(MR_E_DATA,
+                       "the list of trained samples belongs to another index than %s; try: the "
+                       "seen-*.bits of that run, or --start-from-scratch",
                        o->rows.name);
     return MR_OK;
 }
 
-// the samples that are taken of each bucket, as a text tells them
+// read the number of taken samples per bucket from a text
 static mr_status read_taken(mr_order *o, const char *text)
 {
     uint64_t taken = 0;
@@ -214,7 +215,7 @@ static mr_status read_taken(mr_order *o, const char *text)
                                                                                  : fail_form();
 }
 
-// and as the lists of a reference tell them
+// compute the same from the lists of a reference
 static mr_status replay_turns(mr_order *o, uint64_t number)
 {
     for (uint64_t i = 0; i < MR_MIN(number, o->lists->n); i++) {
@@ -244,13 +245,13 @@ mr_status mr_order_restore(mr_order *o, const char *text, const uint64_t *exclud
     }
     if (o->at.excluded_n != at.excluded_n || o->at.excluded_hash != at.excluded_hash)
         return mr_fail(MR_E_DATA,
-                       "the quarantine list leaves out %llu samples in epoch %llu, the state knows "
-                       "%llu (or others); try: the quarantine.jsonl of that run",
+                       "the quarantine list excludes %llu samples from epoch %llu, but the state "
+                       "excludes %llu samples or other ones; try: the quarantine.jsonl of that run",
                        (unsigned long long)o->at.excluded_n, (unsigned long long)at.epoch,
                        (unsigned long long)at.excluded_n);
     MR_TRY(o->lists ? replay_turns(o, at.number) : read_taken(o, text));
     o->at.number = at.number, o->at.digest = at.digest;
-    // a slot that is begun goes on only in slots of that size
+    // continue a slot that is begun only if its size fits
     mr_slot slot = at.slot;
     int32_t nb = o->at.n_buckets;
     if (slot.left > 0 && slot.left < o->slot && slot.class >= -1 && slot.class < nb &&

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// keys that a checkpoint brought, ascending
+// keys from a checkpoint, ascending
 typedef struct key_list {
     uint64_t *keys, n;
 } key_list;
@@ -21,7 +21,7 @@ enum { LIST_MAX = 1 << 30 };
 struct quarantine {
     quarantine_event *events;
     uint64_t n, cap;
-    // the checkpoint says who is left out in its epoch, and who in addition from the next one on
+    // from the checkpoint: samples excluded from its epoch, and further ones from the next epoch on
     key_list in_force, coming;
     uint64_t taken_epoch;
     bool taken;
@@ -56,7 +56,7 @@ static mr_status insert(quarantine *q, uint64_t at, const quarantine_event *e)
     return MR_OK;
 }
 
-// *added is false when the event is known
+// *added is false if the event is known
 static mr_status remember(quarantine *q, const quarantine_event *e, bool *added)
 {
     uint64_t lo = 0, hi = q->n;
@@ -80,7 +80,7 @@ static mr_status read_line(quarantine *q, const char *line, size_t n)
     const char *source = json_string_value(json_object_get(o, "source"));
     json_t *epoch = json_object_get(o, "epoch"), *attempt = json_object_get(o, "attempt");
     mr_status st = MR_OK;
-    // other lists' lines, and one torn by a power cut, are passed over
+    // skip lines of other lists, and a line torn by a power cut
     if (key && strlen(key) == 32 && class && order && strcmp(order, q->order) == 0 &&
         strcmp(source ? source : "", q->source) == 0 && json_is_integer(epoch) &&
         json_is_integer(attempt)) {
@@ -112,7 +112,7 @@ static mr_status read_all(quarantine *q)
     }
     q->torn = n && text[n - 1] != '\n';
     mr_free(text);
-    // the list is sorted and holds each event once
+    // sort the list and remove duplicate events
     if (q->n)
         qsort(q->events, q->n, sizeof *q->events, compare);
     uint64_t kept = 0;
@@ -157,7 +157,7 @@ void quarantine_close(quarantine *q)
     mr_free(q);
 }
 
-// A line is written in one call; behind a torn one it begins on a line of its own.
+// Write a line in one call; after a torn line, start a new one.
 static mr_status append(quarantine *q, const char *line)
 {
     size_t n = strlen(line), from = !q->torn;
@@ -170,7 +170,7 @@ static mr_status append(quarantine *q, const char *line)
         q->fd = io->open(q->path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     ssize_t bytes = (ssize_t)(n + 2 - from),
             put = q->fd < 0 ? -1 : io->write(q->fd, whole + from, (size_t)bytes);
-    // the run goes on without the line: the event is remembered, and checkpoints keep it
+    // continue without the line: the event is in memory, and checkpoints contain it
     if (put != bytes)
         mr_log(MR_LOG_WARN, "%s: cannot write: %s", q->path, strerror(put < 0 ? errno : ENOSPC));
     if (put >= 0)
@@ -226,7 +226,7 @@ mr_status quarantine_excluded(const quarantine *q, uint64_t epoch, uint64_t **ke
     if (q->coming.n)
         memcpy(*keys + *n, q->coming.keys, sizeof **keys * q->coming.n);
     *n += q->coming.n;
-    // events of a key lie together
+    // events of a key are adjacent
     for (uint64_t i = 0, end; i < q->n; i = end) {
         int attempts = 0;
         for (end = i; end < q->n && q->events[end].key_lo == q->events[i].key_lo; end++)
@@ -285,20 +285,20 @@ mr_status quarantine_hear(quarantine *q, const char *text)
     return MR_OK;
 }
 
-/* As text: 16 hexadecimal digits a key, ascending, parted by spaces; "+" before those that are left
- * out from the next epoch on. */
+/* The text: keys of 16 hexadecimal digits, ascending, separated by spaces; "+" precedes those
+ * excluded from the next epoch on. */
 
 mr_status quarantine_text(const quarantine *q, uint64_t epoch, char **text)
 {
     uint64_t *now, *all = NULL, n_now, n_all = 0;
     enum { KEY_BYTES = 18 };
     MR_TRY(quarantine_excluded(q, epoch, &now, &n_now));
-    // what batches decoded ahead say of the next epoch is found again
+    // failures of the next epoch, in batches decoded ahead, will occur again
     mr_status st = quarantine_excluded(q, epoch + 1, &all, &n_all);
     char *out = *text = st == MR_OK ? mr_calloc(n_all + 1, KEY_BYTES) : NULL;
     if (st == MR_OK && !out)
         st = mr_fail_memory(n_all * KEY_BYTES);
-    // both are ascending, and those in force are among all
+    // both lists are ascending, and the excluded ones are a subset of all
     for (uint64_t i = 0, at = 0; out && i < n_all; i++) {
         bool in_force = at < n_now && now[at] == all[i];
         at += in_force;
@@ -317,7 +317,7 @@ mr_status quarantine_take(quarantine *q, uint64_t epoch, const char *text)
     q->coming.keys = mr_alloc(sizeof *q->coming.keys * (most + 1));
     if (!q->in_force.keys || !q->coming.keys)
         return mr_fail_memory(most * sizeof *q->in_force.keys);
-    // what may follow in other lines is of others
+    // further lines belong to other sources
     for (const char *p = text; *p && *p != '\n';) {
         key_list *to = *p == '+' ? &q->coming : &q->in_force;
         p += *p == '+';

@@ -7,15 +7,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { BITS = 22 }; // of a weight's fraction
+enum { BITS = 22 }; // fraction bits of a weight
 
-// One side of a picture that covers a size: `scaled` places of it from n, `target` of them from
-// `first` on.
+// One side of a picture: n pixels are scaled to `scaled`, of which `target` are kept from `first`
+// on.
 typedef struct side {
     int64_t n, scaled, target, first;
 } side;
 
-// The sides of a picture, scaled so that one fits and the other is at least as long.
+// Compute the sides of a picture, scaled so that one fits and the other is at least as long.
 static void cover(side *down, side *across, bool picture)
 {
     double rows = (double)down->target / (double)down->n;
@@ -28,18 +28,18 @@ static void cover(side *down, side *across, bool picture)
     side *const both[] = {down, across};
     for (int i = 0; i < 2; i++) {
         int64_t rest = both[i]->scaled - both[i]->target;
-        // pictures are cut at the nearest place, a half to even, frames at the one before
+        // the crop of pictures rounds to nearest, a half to even; that of frames rounds down
         both[i]->first = picture ? lrint((double)rest / 2) : rest / 2;
     }
 }
 
-// Weights of one place of the result: n neighbours from `first` on.
+// The weights of one pixel of the result: n neighbours from `first` on.
 typedef struct taps {
     int64_t first, n;
     int32_t *weight;
 } taps;
 
-// Weights of places first..first + target - 1; one block holds them and their numbers.
+// The weights of pixels first .. first + target - 1, in one block of memory.
 static taps *taps_new(const side *s, int64_t most)
 {
     taps *all = mr_alloc((size_t)s->target * (sizeof *all + (size_t)most * sizeof(int32_t)));
@@ -49,7 +49,7 @@ static taps *taps_new(const side *s, int64_t most)
     return all;
 }
 
-// Keys' cubic kernel with a = -0.5
+// the cubic kernel of Keys with a = -0.5
 static double cubic(double x)
 {
     x = fabs(x);
@@ -92,7 +92,7 @@ mr_status mr_resize_picture(const uint8_t *in, int64_t height, int64_t width, in
 {
     side down = {.n = height, .target = to_height}, across = {.n = width, .target = to_width};
     cover(&down, &across, true);
-    // rows that are scaled across: all of the picture
+    // scale all rows of the picture horizontally
     size_t bytes = (size_t)height * (size_t)to_width;
     uint8_t *rows = mr_alloc(bytes);
     taps *x = bicubic(&across), *y = bicubic(&down);
@@ -109,7 +109,7 @@ mr_status mr_resize_picture(const uint8_t *in, int64_t height, int64_t width, in
     return good ? MR_OK : mr_fail_memory(bytes);
 }
 
-// the neighbours of place i of a side, and the share of the second
+// the two neighbours of pixel i of a side, and the weight of the second
 static float neighbours(const side *s, int64_t i, int64_t at[2])
 {
     float scale = (float)s->n / (float)s->scaled;

@@ -42,7 +42,8 @@ static size_t clip_bytes(const mr_bucket *b)
     return (size_t)b->frames * 3 * (size_t)b->height * (size_t)b->width;
 }
 
-// Memory of this rank: what the machine has, by its ranks. A quarter of it may be slabs.
+// Check that slabs need at most a quarter of this rank's memory: that of the host, divided by its
+// ranks.
 static mr_status check_pool(const mr_loader *l, const mr_bucket *b)
 {
     double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE),
@@ -63,7 +64,7 @@ static mr_status check_pool(const mr_loader *l, const mr_bucket *b)
         l->n_buffers > 4 ? ", or a smaller prefetch" : "");
 }
 
-// all pixels lie in one block, a slab as large as the largest micro-batch
+// all pixels are in one block; a slab has the size of the largest micro-batch
 mr_status slabs_open(mr_loader *l)
 {
     mr_bucket largest = mr_bucket_rule_get(l->rule, 0);
@@ -78,7 +79,7 @@ mr_status slabs_open(mr_loader *l)
     MR_TRY(check_pool(l, &largest));
     size_t page = 4096, slab_bytes = clip_bytes(&largest) * (size_t)largest.batch;
     slab_bytes = (slab_bytes + page - 1) / page * page;
-    // memory that nothing is decoded into is never touched
+    // do not touch memory into which nothing is decoded
     MR_TRY(pool_open(&l->pool, slab_bytes * (size_t)l->n_buffers, l->options.node - 1,
                      !l->options.blind));
     l->facts.slab_bytes = slab_bytes, l->facts.slabs = l->n_buffers;

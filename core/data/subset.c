@@ -105,7 +105,8 @@ mr_status subset_add_gone(mr_subset *s, mr_hash128 key)
 
 /* ---- by quantiles ---- */
 
-// A value as a number that sorts like it, and its row. Values of a column are of one kind.
+// A value, mapped to an integer of the same order, and its row. All values of a column have one
+// kind.
 typedef struct ranked {
     uint64_t key, row;
 } ranked;
@@ -135,7 +136,7 @@ static int compare_ranked(const void *a, const void *b)
     return (x->row > y->row) - (x->row < y->row);
 }
 
-// all values of a column in their order, n of them
+// sort all n values of a column
 static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, ranked *list,
                              uint64_t *n)
 {
@@ -158,7 +159,7 @@ static mr_status sort_column(mr_index *index, int32_t column, uint64_t rows, ran
     return st;
 }
 
-// the place of a quantile; of neighbours it is the same
+// the rank of a quantile
 static uint64_t rank_of(double quantile, uint64_t n)
 {
     return MR_MIN((uint64_t)ceil(quantile * (double)n - 1e-6), n);
@@ -230,7 +231,7 @@ mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *q, mr_subset 
 
 /* ---- held back ---- */
 
-// the hash of each row's key, and the row
+// compute the hash of each row's key
 static mr_status hash_keys(mr_index *index, uint64_t rows, ranked *list)
 {
     mr_index_reader *reader;
@@ -252,7 +253,7 @@ static mr_status hold(mr_index *index, const mr_subset *of, double hold_back, bo
 {
     MR_TRY(hash_keys(index, s->rows, list));
     uint64_t least = 0, left = (uint64_t)hold_back;
-    // a share is one of each sample by itself, a count needs the order of all
+    // a share decides each sample on its own; a count needs the order of all samples
     bool count = hold_back >= 1;
     if (count)
         qsort(list, s->rows, sizeof *list, compare_ranked);
@@ -294,7 +295,7 @@ mr_status mr_subset_hold(mr_index *index, const mr_subset *of, double hold_back,
     return st;
 }
 
-/* ---- as a file: a head, the bits, the keys ---- */
+/* ---- file format: a header, the bits, the keys ---- */
 
 typedef struct seen_head {
     char magic[8];
@@ -323,7 +324,7 @@ mr_status mr_subset_write(const mr_subset *s, const char *path)
     return st;
 }
 
-// a list of what lies behind the head; n bytes are there in all
+// read a list from `all`, n bytes including the header
 static mr_status read_list(const char *path, const char *all, size_t n, mr_subset **out)
 {
     seen_head head;

@@ -57,7 +57,7 @@ mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
     return MR_OK;
 }
 
-// samples that a brief state still names itself
+// most samples that a brief state names itself
 enum { BRIEF = 64 };
 
 static bool is_beside(const mr_tail *t)
@@ -98,7 +98,7 @@ void tail_put_beside(const mr_tail *t, mr_text *out)
     put_all(t, out);
 }
 
-// the line of a text that begins so, with its end; NULL: there is none
+// the line of a text that starts with `begin`, including its end; NULL if there is no such line
 static const char *line_of(const char *text, const char *begin, size_t *n)
 {
     const char *p = strstr(text, begin);
@@ -118,7 +118,7 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
     mr_text whole = {0};
     if (brief) {
         all = beside ? line_of(beside, "\ntail ", &n_all) : NULL;
-        // the list may have lost the end of its line, which is the end of its text
+        // the line of the list is the last one of its text, and can lack the line break
         mr_text list = {0};
         mr_text_put(&list, all ? all : "", n_all ? n_all - 1 : 0);
         mr_text_put(&list, "\n", 1);
@@ -133,9 +133,8 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
         mr_free(list.data);
         if (!good)
             return mr_fail(MR_E_DATA,
-                           "the sampler state names samples that its last epoch left "
-                           "over, and the list of them is %s; try: an older checkpoint, "
-                           "or --start-from-scratch",
+                           "the sampler state names samples that its last epoch left over, but the "
+                           "list of them is %s; try: an older checkpoint, or --start-from-scratch",
                            all ? "another one" : "not there");
     } else {
         mr_text_put(&whole, text, strlen(text));
@@ -165,7 +164,7 @@ mr_status tail_read(mr_order *o, const char *p, mr_tail **out)
                          "try: an older checkpoint, or --start-from-scratch");
 }
 
-/* ---- for another plan ---- */
+/* ---- move to another plan ---- */
 
 typedef struct mover {
     mr_order *order;
@@ -173,7 +172,7 @@ typedef struct mover {
     const mr_bucket_rule *rule;
     const mr_subset *members;
     mr_index_reader *was, *now;
-    bool same; // both are one index
+    bool same; // both are the same index
 } mover;
 
 static int32_t bucket_of_shape(const mr_bucket_rule *rule, const mr_bucket *shape)
@@ -187,7 +186,7 @@ static int32_t bucket_of_shape(const mr_bucket_rule *rule, const mr_bucket *shap
     return -1;
 }
 
-// The row and the bucket of sample i of a tail in the new plan; *bucket -1: it has none.
+// The row and the bucket of sample i of a tail in the new plan; *bucket is -1 if it has no bucket.
 static mr_status move_one(const mover *m, const mr_tail *t, int32_t was, uint64_t i, uint64_t *id,
                           int32_t *bucket)
 {
@@ -227,7 +226,7 @@ static mr_status move_all(const mover *m, mr_tail **out)
         }
     if (st == MR_OK)
         st = tail_new(mr_bucket_rule_count(m->rule), out);
-    // keys are read again with the rows
+    // read the keys again, with the rows
     for (int32_t b = 0; st == MR_OK && b < mr_bucket_rule_count(m->rule); b++)
         for (uint64_t i = 0; i < n && st == MR_OK; i++)
             if (buckets[i] == b)

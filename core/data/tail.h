@@ -10,23 +10,24 @@
 struct mr_tail {
     atomic_int refs;
     int32_t n_buckets;
-    uint64_t *first; /* [bucket + 1] in the lists, which stand in the order of the buckets */
+    uint64_t *first; /* [bucket + 1] index of the first sample in the lists, which are ordered by
+                      * bucket */
     uint64_t *ids, *keys, n, cap, digest;
 };
 mr_tail *tail_ref(mr_tail *t); /* NULL is fine */
 void tail_unref(mr_tail *t);
-/* An empty one, and one more sample of a bucket, which does not come before the bucket of the last
- * one. */
+/* Create an empty tail; add a sample of a bucket. Buckets must not decrease. */
 mr_status tail_new(int32_t n_buckets, mr_tail **out);
 mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key);
-/* As a line of a state, none when it is empty; and back, from behind the line's name. A brief one
- * names a long list by its hash, and the list stands in a line of the text next to the state. */
+/* Write a tail as a line of a state (no line if it is empty), and read it from the text after the
+ * name of the line. If `brief`, a long list is replaced by its hash, and the list is a line of a
+ * separate text. */
 void tail_put(const mr_tail *t, bool brief, mr_text *out);
 void tail_put_beside(const mr_tail *t, mr_text *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
-/* What an order has not drawn yet of its tail, for another index, rule or members: as rows of
- * those, in a bucket of the same shape, or in the one that its key leads to. Who has none is given
- * up. */
+/* Move the part of its tail that an order has not drawn yet to another index, rule or subset. A
+ * sample goes to the bucket of the same shape, or to the bucket of its key; without such a bucket
+ * it is dropped. */
 mr_status tail_move(mr_order *o, const mr_carry *from, mr_index *now, const mr_bucket_rule *rule,
                     const mr_subset *members, mr_tail **out);
 static inline uint64_t tail_count(const mr_tail *t, int32_t bucket)

@@ -3,7 +3,7 @@
 #include "data/order.h"
 #include "data/position.h"
 
-// marks the rows of an order's epoch that are consumed: P(j) of a bucket for all j below its count
+// mark the consumed rows of an order's epoch: P(j) of a bucket for all j below its count
 static mr_status mark_taken(mr_order *o, mr_subset *s)
 {
     uint64_t *met = mr_calloc((size_t)o->at.n_buckets, sizeof *met);
@@ -46,7 +46,7 @@ static mr_status move_row(void *user, mr_hash128 key, uint64_t from, uint64_t to
     return MR_OK;
 }
 
-// keys without a row find one again when a later index has it
+// keys without a row get a row if a later index has one
 static mr_status move_gone(const mr_subset *from, mr_index *now, mr_subset *to)
 {
     mr_index_reader *reader;
@@ -64,8 +64,8 @@ static mr_status move_gone(const mr_subset *from, mr_index *now, mr_subset *to)
     return st;
 }
 
-// The same samples as rows of another index. Those that it lacks are kept by key: the next index
-// may have them.
+// Translate the samples to rows of another index. Samples that it lacks are kept by key: a later
+// index can have them.
 static mr_status translate(mr_index *was, mr_index *now, mr_subset **seen)
 {
     mr_index_facts facts = mr_index_get_facts(now);
@@ -80,7 +80,7 @@ static mr_status translate(mr_index *was, mr_index *now, mr_subset **seen)
     return st;
 }
 
-// the list of an order's epoch, begun with the keys that an earlier one kept
+// create the list of an order's epoch, with the keys of an earlier list
 static mr_status list_of(mr_order *o, mr_subset **out)
 {
     const mr_subset *before = o->seen;
@@ -109,7 +109,7 @@ mr_status mr_order_carry(const mr_carry *from, mr_index *index, const mr_bucket_
     if (st == MR_OK && !subset_is_of(seen->fp_order, facts.fp_order))
         st = translate(from->index, index, &seen);
     if (st == MR_OK) {
-        // nothing is taken yet of what is planned again
+        // nothing of the new plan is taken yet
         mr_position p = order->at;
         p.n_buckets = 0, p.digest = 0, p.slot.left = 0;
         p.seen_n = seen->count, p.seen_hash = seen->hash;

@@ -12,14 +12,14 @@ typedef struct walk {
     const mr_bucket_rule *rule;
     uint64_t seed, epoch, row;
     const mr_hot *hot;
-    int32_t entry; /* of the length at hand, from 0 over all resolutions */
+    int32_t entry; /* number of the current length, from 0 over all resolutions */
     const bucket_resolution *resolution;
     mr_pcg64 numbers;
     bool seeded;
-    mr_asked *asked; /* of the length at hand */
+    mr_asked *asked; /* answer for the current length */
 } walk;
 
-// frames between two that are taken of a clip
+// the distance of the frames that are taken of a clip
 int32_t mr_bucket_rule_interval(const mr_bucket_rule *r, uint32_t fps_milli)
 {
     double fps = fps_milli / 1000.0;
@@ -30,7 +30,7 @@ int32_t mr_bucket_rule_interval(const mr_bucket_rule *r, uint32_t fps_milli)
 
 int64_t bucket_frames(const mr_bucket_rule *r, const mr_hot *hot)
 {
-    // 2.0 counts what is left when a fast clip is thinned
+    // 2.0 counts the frames that remain after a fast clip is thinned
     return r->follows == MR_REFERENCE_20 ? hot->frames / mr_bucket_rule_interval(r, hot->fps_milli)
                                          : hot->frames;
 }
@@ -68,8 +68,8 @@ static double draw(walk *w, const bucket_length *len, const char *purpose)
     return u;
 }
 
-// Does chance pass over a length that fits? The second number of a pair is the probability of being
-// tried, and in 2.0 that of being passed over.
+// Whether the draw skips a length that fits. The second number of a pair is the probability to try
+// the length; in 2.0, the probability to skip it.
 static bool is_passed_over(walk *w, const bucket_length *len)
 {
     switch (w->rule->follows) {
@@ -111,7 +111,7 @@ const bucket_length *bucket_walk(const mr_bucket_rule *r, uint64_t seed, uint64_
         w.resolution = &r->resolutions[i];
         bool large = pixels >= 0.8 * w.resolution->pixels;
         mr_said said = MR_SAID_NOTHING;
-        // who is tried and not kept goes on to the next resolution
+        // a sample that is tried but not kept continues with the next resolution
         for (int32_t l = 0; l < w.resolution->n_lengths && said != MR_SAID_NOT_KEPT; l++) {
             const bucket_length *len = &w.resolution->lengths[l];
             mr_asked one = {0};

@@ -39,7 +39,7 @@ static mr_status set_facts(const mr_loader *l, slab *s, int32_t slot, const mr_r
     s->fps[slot] = fps_of(info, interval);
     s->native_height[slot] = info->height, s->native_width[slot] = info->width;
     s->roots[slot] = row->root;
-    // start and caption depend on seed, key and the epoch of draws alone
+    // start and caption depend only on seed, key and the epoch of draws
     mr_crop crop = mr_bucket_rule_crop(l->rule, s->batch.shape.frames, info->frames, interval);
     s->starts[slot] =
         (int64_t)(mr_fraction(MR_MIX(seed, epoch, key, mr_name_word("sample.start"))) *
@@ -74,7 +74,7 @@ static mr_status note(mr_loader *l, const slab *s, int32_t slot, const mr_row *r
     return st;
 }
 
-// waits before another try; answers false when the loader is being freed
+// wait before another attempt; false if the loader is being freed
 static bool pause_s(mr_loader *l, double seconds)
 {
     pthread_mutex_lock(&l->lock);
@@ -85,7 +85,7 @@ static bool pause_s(mr_loader *l, double seconds)
     return !stop;
 }
 
-// A sample that failed by its own fault is MR_OK too; other errors are failures of the loader.
+// Decode one sample. A bad sample is MR_OK, too; other errors are failures of the loader.
 static mr_status fill_slot(worker *w, slab *s, int32_t slot)
 {
     mr_loader *l = w->l;
@@ -117,12 +117,12 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
             l->media->read(w->media, &q, s->pixels + (size_t)slot * bytes, &s->faults[slot]);
         if (st == MR_OK)
             return MR_OK;
-        // a person interrupts what waits for a batch; the batch itself is decoded again
+        // Ctrl-C interrupts the thread that waits for a batch; the batch is decoded again
         if (st == MR_E_STOPPED && pause_s(l, 0.01))
             continue;
         if (s->faults[slot] == MR_FAULT_NONE)
             return st;
-        // a file system may have a bad moment: three more tries follow, further and further apart
+        // the file system can fail temporarily: try three more times, after growing pauses
         if (s->faults[slot] == MR_FAULT_IO && io_tries < 3 && pause_s(l, 0.05 * (1 << io_tries))) {
             io_tries++;
             continue;
@@ -135,7 +135,7 @@ static mr_status fill_slot(worker *w, slab *s, int32_t slot)
 
 /* ---- planning and completing batches ---- */
 
-// failed and empty slots get the pixels of a good one and weight 0
+// give failed and empty slots the pixels of a good one, and weight 0
 static void complete(slab *s, bool blind)
 {
     size_t bytes = blind ? 0 : s->batch.bytes / (size_t)s->batch.size;
@@ -165,27 +165,27 @@ static bool all_filled(const mr_loader *l)
     return true;
 }
 
-// The newest batch waits untouched: there is work for everybody, planning has time.
+// True if no slot of the newest batch is begun: all threads have work, so planning can wait.
 static bool has_work_ahead(const mr_loader *l)
 {
     const slab *newest = &l->slabs[(l->planned - 1) % (uint64_t)l->n_slabs];
     return l->planned > l->delivered && newest->state == FILLING && !newest->started;
 }
 
-/* ---- who decodes which draw of a group ---- */
+/* ---- assignment of the draws of a group to ranks ---- */
 
 static bool is_known(const mr_loader *l)
 {
     return l->next_ahead < l->n_ahead;
 }
 
-// Is the draw that comes next, which is known, decoded by this rank?
+// Whether this rank decodes the next draw, which is known.
 static bool is_own(const mr_loader *l)
 {
     return l->owner[l->next_ahead] == l->options.part;
 }
 
-// The costliest draw that has no rank yet goes to the rank with least to do; of equals the first.
+// Assign draws by falling cost, each to the rank with the least load; of equal ones to the first.
 static void share_out(mr_loader *l)
 {
     for (int32_t k = 0; k < l->n_ahead; k++)
@@ -204,8 +204,8 @@ static void share_out(mr_loader *l)
     }
 }
 
-// Draw what has to be known for the next batch: it alone, or what is left of its group up to an
-// epoch's end, behind which it is not known yet who is left out.
+// Draw what the next batch needs: only its draw, or the rest of its group up to the end of the
+// epoch, since the excluded samples of the next epoch are not known yet.
 static mr_status look_ahead(mr_loader *l, uint64_t planned)
 {
     int32_t at = (int32_t)(planned % (uint64_t)l->options.group),
@@ -228,8 +228,8 @@ bool loader_must_agree(const mr_loader *l)
     return l->options.parts > 1 && l->epoch_over && !l->agreed && !l->all_planned;
 }
 
-// One worker at a time plans. The next draw may be planned when its slab is free, and between
-// epochs when all workers are idle, because a sample that fails in one epoch is left out of the
+// One worker at a time plans. The next draw can be planned when its slab is free and, between
+// epochs, when all workers are idle, because a sample that fails in one epoch is excluded from the
 // next.
 static bool can_plan(const mr_loader *l)
 {
@@ -252,8 +252,8 @@ mr_status loader_exclude(const mr_loader *l, int32_t source, uint64_t epoch)
 
 mr_status (*loader_draw)(mr_blend *blend, mr_draw *draw) = mr_blend_next;
 
-// Planning takes long: the orders and what is drawn ahead belong to the planner meanwhile, and the
-// lock is free.
+// Planning is slow, so it runs without the lock: the planner has exclusive use of the orders and
+// the known draws.
 static mr_status draw_ahead(mr_loader *l)
 {
     for (int32_t i = 0; i < l->blend->n && l->epoch_over; i++)
@@ -268,7 +268,7 @@ static mr_status draw_ahead(mr_loader *l)
     return st;
 }
 
-// a known draw becomes that of a slab, whose arrays it gets
+// move a known draw to a slab; it gets the arrays of the slab
 static void take_known(mr_loader *l, slab *s)
 {
     const mr_draw *d = &l->ahead[l->next_ahead++];
@@ -349,7 +349,7 @@ static slab *find_slot(mr_loader *l, int32_t *slot)
     return NULL;
 }
 
-// the first failure stays; everyone is woken
+// record the first failure, and wake all threads
 void loader_fail(mr_loader *l, mr_status st)
 {
     if (l->failed == MR_OK) {
@@ -396,7 +396,7 @@ void *loader_worker(void *user)
 {
     worker w = {.l = user};
     mr_loader *l = w.l;
-    // who decodes nothing needs no decoder
+    // a blind loader needs no decoder
     mr_status st = l->options.blind ? MR_OK : l->media->worker_new(&w.media);
     for (int32_t i = 0; i < l->blend->n && st == MR_OK; i++)
         st = mr_index_reader_new(l->sources[i].index, &w.readers[i]);

@@ -168,7 +168,7 @@ static void refusals(mr_index *index)
     mr_order_options carry = {.carry = true}, negative = {.seed = (uint64_t)-1},
                      many = {.slot = 5000};
     CHECK_FAILS(mr_order_new(index, rule, &carry, &order), MR_E_RECIPE, "tail = \"carry\"");
-    CHECK_FAILS(mr_order_new(index, rule, &negative, &order), MR_E_RECIPE, "seed -1");
+    CHECK_FAILS(mr_order_new(index, rule, &negative, &order), MR_E_RECIPE, "seed is -1");
     CHECK_FAILS(mr_order_new(index, rule, &many, &order), MR_E_DATA, "fewer ranks");
     mr_source two[] = {{.name = "a", .index = index}, {.name = "b", .index = index}};
     mr_blend *blend = NULL;
@@ -186,7 +186,7 @@ static void refusals(mr_index *index)
         CHECK_OK(mr_order_next(o.order, &o.d));
         CHECK_OK(mr_position_text(&o.order->at, o.order, false, &text));
         CHECK_FAILS(mr_order_restore(other.order, text, NULL, 0, NULL), MR_E_DATA,
-                    "nothing of a reference's may change within an epoch");
+                    "no part of the rule of a reference can change within an epoch");
         mr_carry from = {.index = index, .rule = o.rule, .seed = 5, .text = text};
         CHECK_FAILS(mr_order_carry(&from, index, other.rule, NULL, &moved, &seen), MR_E_DATA,
                     "would repeat samples and skip others");

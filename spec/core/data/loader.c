@@ -265,7 +265,7 @@ static void samples_that_fail(void)
         stop(&o);
     }
     options.excluded = "";
-    CHECK_FAILS(start(&o, clips_path("set.mrx"), &options, 1), MR_E_DATA, "leaves out 0 samples");
+    CHECK_FAILS(start(&o, clips_path("set.mrx"), &options, 1), MR_E_DATA, "excludes 0 samples");
     stop(&o);
     mr_free(state);
     mr_free(excluded);

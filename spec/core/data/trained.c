@@ -288,8 +288,7 @@ static void damaged_files(void)
     // without the list the state is not taken up, and the list belongs to one index
     mr_order *o;
     CHECK_OK(mr_order_new(indexes[2], r.rule, &(mr_order_options){.seed = 4}, &o));
-    CHECK_FAILS(mr_order_restore(o, r.text, NULL, 0, NULL), MR_E_DATA,
-                "the list of them at hand has 0");
+    CHECK_FAILS(mr_order_restore(o, r.text, NULL, 0, NULL), MR_E_DATA, "the list of them has 0");
     CHECK_OK(mr_order_restore(o, r.text, NULL, 0, r.seen));
     CHECK_INT(mr_order_dropped(o, MR_DROP_SEEN), taken);
     mr_order_free(o);

@@ -113,7 +113,7 @@ describe("a run in the order of a reference", function()
 
   it("refuses what that order does not have", function()
     for words, want in pairs {
-      ["tail=carry"] = 'tail = "carry": the order of a reference leaves out',
+      ["tail=carry"] = 'tail = "carry": the order of a reference drops',
       ["share_out=lpt"] = "in the order of a reference ranks take turns",
       ["virtual_ranks=1000"] = "with enough others for a batch of each rank",
       ["order=own"] = false } do
