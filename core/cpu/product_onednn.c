@@ -54,7 +54,7 @@ static dnnl_status_t matrix(onednn_own_md *md, int64_t batch, int64_t rows, int6
                             bool any)
 {
     if (cols == 1)
-        col_step = row_step >= rows || rows == 1 ? 1 : row_step * rows;
+        col_step = 1;
     if (rows == 1)
         row_step = col_step * cols;
     int64_t dim[] = {batch, rows, cols}, step[] = {batch_step, row_step, col_step};
