@@ -82,13 +82,17 @@ static mr_desc out_desc(const mr_desc *q, const mr_desc *v)
     return o;
 }
 
+static mr_desc lse_desc(const mr_desc *q)
+{
+    return mr_desc_dense(q->dtype == MR_F64 ? MR_F64 : MR_F32, 4,
+                         (const int64_t[]){q->dim[0], q->dim[1], q->dim[3], q->dim[2]});
+}
+
 static mr_status infer(mr_infer *c)
 {
     MR_TRY(check(c, c->in[4]));
-    const mr_desc *q = c->in[0];
-    c->out[0] = out_desc(q, c->in[2]);
-    mr_row_out(c, 1, q->dtype == MR_F64 ? MR_F64 : MR_F32, 4,
-               (const int64_t[]){q->dim[0], q->dim[1], q->dim[3], q->dim[2]});
+    c->out[0] = out_desc(c->in[0], c->in[2]);
+    c->out[1] = lse_desc(c->in[0]);
     return MR_OK;
 }
 
@@ -144,10 +148,10 @@ static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *q = c->in[0], *lse = c->in[5], *acc = c->in[9];
     MR_TRY(check(c, c->in[8]));
-    mr_desc o = out_desc(q, c->in[2]);
+    mr_desc o = out_desc(q, c->in[2]), rows = lse_desc(q);
     MR_TRY(mr_row_same(&o, "o of q and v", c->in[4], "o"));
     MR_TRY(mr_row_same(&o, "o of q and v", c->in[6], "do"));
-    MR_TRY(mr_row_rank(lse, "lse", 4));
+    MR_TRY(mr_row_same(&rows, "lse of q", lse, "lse"));
     if (c->in[7])
         MR_TRY(mr_row_same(lse, "lse", c->in[7], "dlse"));
     if (acc && !c->in[8])

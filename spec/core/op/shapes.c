@@ -1,7 +1,7 @@
 /* op/shapes: what rows say of shapes alone, before anything is computed: which arguments do not fit
  * together, in words; shapes of results; operations; bytes of a workspace.
  * Covers: core/op/linear.c core/op/linear.h core/op/linear_f8.c core/op/quantise_f8.c
- * core/op/conv3d.c */
+ * core/op/conv3d.c core/op/attention.c */
 #include "cpu/cpu.h"
 #include "op/linear.h"
 #include "opcase.h"
@@ -44,9 +44,18 @@ static mr_status shapes_of(const char *name, const char *text, shapes *s)
 #define DY_X  DY_X_SCALED(1, 1)
 #define DY_X2 "dy=[2,3,20] f32 x=[2,3,33] f32 "
 
+/* What the gradient of attention reads, but for lse. */
+#define ATTENDED                                                                                   \
+    "q=[2,3,5,4,16] f32 k=[2,3,7,4,16] f32 v=[2,3,7,4,16] f32 o=[2,3,5,4,16] f32 "                 \
+    "do=[2,3,5,4,16] f32 "
+
 static const struct {
     const char *op, *text, *story;
 } refused[] = {
+    {"attention_grad", ATTENDED "lse=[2,3,5,4] f32",
+     "lse of q is [2, 3, 4, 5] f32, lse is [2, 3, 5, 4] f32"},
+    {"attention_grad", ATTENDED "lse=[2,3,4] f32", "lse is [2, 3, 4] f32"},
+    {"attention_grad", ATTENDED "lse=[2,3,4,5] f32 dlse=[2,3,4,1] f32", "dlse is [2, 3, 4, 1]"},
     {"linear", "x=[3,5] f32 w=[4,6] f32", "x is [3, 5] f32, w is [4, 6] f32; expected the last"},
     {"linear", "x=[3,5] f32 w=[5] f32", "w is [5] f32"},
     {"linear", "x=[3,5] f32 w=[4,5] bf16", "w is [4, 5] bf16"},
