@@ -2,14 +2,11 @@
  * memory and waits for a byte. If a process crashes or times out, its clip fails, and the next clip
  * gets a new process. Ref: dataplane 1.2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "base/process.h"
 #include "index/room.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +14,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum { START_S = 60, SLICE_MS = 50 };
 
 // a decoder that keeps its deadline answers by itself; one that loops is ended so much later
 double guard_grace_s = 5;
@@ -46,89 +41,36 @@ static int end(mr_media_worker *w)
     return how;
 }
 
-typedef enum waited { ANSWERED, ENDED, LATE, STOPPED } waited;
-
-static waited wait_for(const mr_media_worker *w, double seconds)
+static guard_waited wait_for(const mr_media_worker *w, double seconds)
 {
-    double until = mr_now_s() + seconds;
-    for (;;) {
-        struct pollfd p = {.fd = w->sock, .events = POLLIN};
-        char byte;
-        if (poll(&p, 1, SLICE_MS) > 0)
-            return recv(w->sock, &byte, 1, 0) == 1 ? ANSWERED : ENDED;
-        if (mr_interrupt_get())
-            return STOPPED;
-        if (mr_now_s() > until)
-            return LATE;
-    }
-}
-
-// the program again, with both ends of what it talks through
-static int spawn(mr_media_worker *w, int theirs)
-{
-    extern char **environ;
-    char variable[64];
-    size_t n = 0;
-    while (environ[n])
-        n++;
-    char **env = mr_alloc(sizeof *env * (n + 2));
-    if (!env)
-        return ENOMEM;
-    snprintf(variable, sizeof variable, GUARD_VARIABLE "=%d,%d", theirs, w->memory.fd);
-    memcpy(env, environ, sizeof *env * n);
-    env[n] = variable, env[n + 1] = NULL;
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
-    posix_spawnattr_setsigmask(&attr, &none);
-    // a descriptor that is copied to itself stays open in the new program
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, theirs, theirs);
-    posix_spawn_file_actions_adddup2(&actions, w->memory.fd, w->memory.fd);
-    char name[] = "moonreel: decodes", *argv[] = {name, NULL};
-    char file[4096];
-    mr_program_file(file);
-    int err = posix_spawn(&w->pid, file, &actions, &attr, argv, env);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attr);
-    mr_free(env);
-    return err;
-}
-
-static mr_status fail_start(const char *why)
-{
-    return mr_fail(MR_E_FAIL, "cannot start a process that decodes: %s", why);
+    char byte;
+    return guard_wait(w->sock, seconds, &byte, 1);
 }
 
 static mr_status start(mr_media_worker *w)
 {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-        return fail_start(strerror(errno));
+        return fork_server_fail(strerror(errno));
     w->sock = ends[0];
-    int err = spawn(w, ends[1]);
+    mr_status st = fork_server_start(ends[1], w->memory.fd, &w->pid);
     close(ends[1]);
-    if (err) {
-        w->pid = 0;
-        close(ends[0]);
-        return fail_start(strerror(err));
-    }
+    if (st != MR_OK)
+        return close(ends[0]), st;
     // it says that it is there, and whether it has what it needs
     const guard_crate *c = guard_crate_of(&w->memory);
-    waited came = wait_for(w, START_S);
-    if (came == ANSWERED && c->status == MR_OK)
+    guard_waited came = wait_for(w, GUARD_START_S);
+    if (came == GUARD_ANSWERED && c->status == MR_OK)
         return MR_OK;
     char text[sizeof c->text];
     snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, c->text);
-    mr_status st = c->status;
+    st = c->status;
     end(w);
-    if (came == STOPPED)
+    if (came == GUARD_STOPPED)
         return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
-    return came == ANSWERED ? mr_fail(st, "%s", text)
-                            : fail_start(came == LATE ? "it says nothing" : "it ended at once");
+    return came == GUARD_ANSWERED
+               ? mr_fail(st, "%s", text)
+               : fork_server_fail(came == GUARD_LATE ? "it says nothing" : "it ended at once");
 }
 
 /* ---- a question ---- */
@@ -156,17 +98,17 @@ static mr_status ask(mr_media_worker *w, guard_job job, const char *path, double
     c->job = job, c->deadline_s = deadline_s > 0 ? deadline_s : 60;
     if (!w->pid)
         MR_TRY(start(w));
-    waited came = ENDED;
+    guard_waited came = GUARD_ENDED;
     if (send(w->sock, &byte, 1, MSG_NOSIGNAL) == 1)
         came = wait_for(w, c->deadline_s + guard_grace_s);
     switch (came) {
-    case ENDED: return fail_ended(path, end(w), fault);
-    case STOPPED: end(w); return mr_fail(MR_E_STOPPED, "%s: stopped by Ctrl-C", path);
-    case LATE:
+    case GUARD_ENDED: return fail_ended(path, end(w), fault);
+    case GUARD_STOPPED: end(w); return mr_fail(MR_E_STOPPED, "%s: stopped by Ctrl-C", path);
+    case GUARD_LATE:
         end(w);
         *fault = MR_FAULT_STALL;
         return mr_fail(MR_E_DECODE, "%s: stall: the decoder did not end in time", path);
-    case ANSWERED: break;
+    case GUARD_ANSWERED: break;
     }
     // the other side may have written anywhere before it answered
     c->text[sizeof c->text - 1] = c->log[sizeof c->log - 1] = 0;
@@ -181,6 +123,7 @@ static void worker_free(mr_media_worker *w)
     if (!w)
         return;
     end(w);
+    fork_server_release();
     if (w->memory.at)
         munmap(w->memory.at, w->memory.bytes);
     if (w->memory.fd >= 0)
@@ -193,11 +136,12 @@ static mr_status worker_new(mr_media_worker **out)
     mr_media_worker *w;
     if (!MR_NEW(w))
         return mr_fail_memory(sizeof *w);
+    fork_server_hold();
     w->memory.fd = memfd_create("moonreel clip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : mr_fail_memory(0);
     // neither unmaps what the other one has mapped
     if (st == MR_OK && fcntl(w->memory.fd, F_ADD_SEALS, F_SEAL_SHRINK))
-        st = fail_start(strerror(errno));
+        st = fork_server_fail(strerror(errno));
     if (st == MR_OK)
         st = start(w);
     if (st == MR_OK)

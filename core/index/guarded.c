@@ -1,13 +1,16 @@
-/* index: the decoder process of guard.c. The program starts itself with an environment variable. A
- * constructor finds the variable, serves requests, and exits before main().
+/* index: the fork server of fork_server.c and the decoder processes that it forks. The program
+ * starts itself with an environment variable. A constructor finds the variable, serves, and exits
+ * before main().
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "index/room.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,8 +126,10 @@ static void serve(int sock, guard_memory *m)
     }
 }
 
-// Only the socket and the memory belong to this process; signals of the terminal are for the other.
-static void settle(int sock, int fd)
+/* ---- the fork server ---- */
+
+// Only the socket belongs to this process; signals of the terminal are for the other.
+static void settle(int sock)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < MR_COUNT(ignored); i++)
@@ -133,26 +138,68 @@ static void settle(int sock, int fd)
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3 && null >= 0; i++)
         dup2(null, i);
-    unsigned low = (unsigned)MR_MIN(sock, fd), high = (unsigned)MR_MAX(sock, fd);
-    const unsigned ranges[3][2] = {{3, low - 1}, {low + 1, high - 1}, {high + 1, ~0U}};
-    for (size_t i = 0; i < 3; i++)
-        if (ranges[i][0] <= ranges[i][1])
-            syscall(SYS_close_range, ranges[i][0], ranges[i][1], 0);
+    if (sock > 3)
+        syscall(SYS_close_range, 3, (unsigned)sock - 1, 0);
+    syscall(SYS_close_range, (unsigned)sock + 1, ~0U, 0);
+}
+
+// Waits for a request, which brings the socket and the memory of a decoder.
+static bool next(int sock, int fd[2])
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } room;
+    char byte;
+    struct iovec part = {&byte, 1};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = room.bytes,
+                       .msg_controllen = sizeof room.bytes};
+    if (recvmsg(sock, &m, 0) != 1)
+        return false;
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&m);
+    if (!head || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(2 * sizeof(int)))
+        return false;
+    memcpy(fd, CMSG_DATA(head), 2 * sizeof(int));
+    return true;
+}
+
+// a fork that is a child of this process's parent; there is one thread, so none holds a lock
+static pid_t fork_sibling(void)
+{
+    return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+static void decode(int fd[2])
+{
+    guard_memory m = {.fd = fd[1]};
+    if (guard_reserve(&m, 0, 0) == MR_OK)
+        serve(fd[0], &m);
+    _exit(0);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
     const char *text = getenv(GUARD_VARIABLE);
-    int sock, fd;
-    if (!text || sscanf(text, "%d,%d", &sock, &fd) != 2)
+    int sock, fd[2];
+    if (!text || sscanf(text, "%d", &sock) != 1)
         return;
     unsetenv(GUARD_VARIABLE);
-    guard_memory m = {.fd = fd};
     mr_process_name("decode");
-    settle(sock, fd);
+    settle(sock);
     // each clip opens a new decoder, whose tables of about 1 MiB the next one takes over
     mallopt(M_MMAP_THRESHOLD, KEPT_BYTES), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
-    if (guard_reserve(&m, 0, 0) == MR_OK)
-        serve(sock, &m);
+    const mr_media *media;
+    mr_media_get(&media); // each decoder reports a failure
+    while (next(sock, fd)) {
+        pid_t pid = fork_sibling();
+        if (!pid)
+            close(sock), decode(fd);
+        close(fd[0]), close(fd[1]);
+        pid = pid < 0 ? -errno : pid;
+        if (send(sock, &pid, sizeof pid, MSG_NOSIGNAL) != (ssize_t)sizeof pid)
+            break;
+    }
     _exit(0);
 }

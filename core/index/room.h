@@ -364,7 +364,7 @@ mr_status index_child_wait(const index_child *c);
  * Errors: MR_E_DATA with what it said, MR_E_UNSUPPORTED, MR_E_STOPPED */
 mr_status index_child_close(index_child *c, bool whole);
 
-/* ---- guard.c, guarded.c: decoders in processes of their own ---- */
+/* ---- guard.c, fork_server.c, guarded.c: decoders in separate processes ---- */
 
 /* What a process that guards and one that decodes share: a question, its answer, and behind them in
  * the same file of memory the key frames of the clip and the pixels that come out. */
@@ -385,14 +385,26 @@ typedef struct guard_memory {
     uint8_t *at; /* NULL: not mapped yet */
     size_t bytes;
 } guard_memory;
-/* Variable of the environment that makes a program one that decodes: "SOCKET,MEMORY". */
+/* The environment variable that makes the program a fork server: its socket. */
 #define GUARD_VARIABLE "MOONREEL_MEDIA_WORKER"
+/* A decoder process, a child of this one, that talks through `sock` and `memory` (copied into it).
+ * Threads: any. Errors: MR_E_FAIL, MR_E_STOPPED; *pid is 0 then. */
+mr_status fork_server_start(int sock, int memory, pid_t *pid);
+/* The error of a process that did not start. */
+mr_status fork_server_fail(const char *why);
+/* A worker is in use, or is no longer: with the last one the server ends. */
+void fork_server_hold(void);
+void fork_server_release(void);
 /* Room for n_keys key frames and `bytes` behind them; both sides may ask. Errors: MR_E_MEMORY */
 mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes);
 static inline guard_crate *guard_crate_of(const guard_memory *m)
 {
     return (guard_crate *)(void *)m->at;
 }
+/* Wait for `bytes` bytes from the other end of a socket. ENDED: it was closed; STOPPED: Ctrl-C. */
+typedef enum guard_waited { GUARD_ANSWERED, GUARD_ENDED, GUARD_LATE, GUARD_STOPPED } guard_waited;
+guard_waited guard_wait(int sock, double seconds, void *answer, size_t bytes);
+enum { GUARD_START_S = 60 };
 /* How long after its deadline a process is ended; specs make it short. */
 extern double guard_grace_s;
 int64_t *guard_keys(const guard_memory *m);

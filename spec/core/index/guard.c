@@ -1,12 +1,14 @@
 /* index/guard: a decoder in a process of its own answers as one in this process does, and what
  * happens to it is a fault of one clip.
- * Covers: core/index/guarded.c */
+ * Covers: core/index/fork_server.c core/index/guarded.c */
 #include "base/process.h"
 #include "check.h"
 #include "clips.h"
 #include "index/room.h"
+#include <ctype.h>
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 
 enum { FRAMES = 40 };
 static const mr_media *m;
@@ -133,6 +135,48 @@ static int descriptors(void)
     return n;
 }
 
+/* How many children this process has; each gets the signal, 0: none is sent. */
+static int children(int sig)
+{
+    int n = 0;
+    mr_process p;
+    DIR *d = opendir("/proc");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        pid_t pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
+        if (pid && mr_process_read(pid, &p) && p.parent == getpid())
+            n++, kill(pid, sig);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* All workers come from one fork server, which is started again when it was killed, and ends with
+ * the last of them. */
+static void served(void)
+{
+    enum { N = 3 };
+    const mr_media *g = mr_media_guarded();
+    mr_media_worker *w[N];
+    mr_clip_info info;
+    mr_fault fault;
+    CHECK_INT(children(0), 0);
+    for (int i = 0; i < N; i++)
+        if (!CHECK_OK(g->worker_new(&w[i])))
+            return;
+    CHECK_INT(children(0), N + 1);
+    CHECK_INT(children(SIGKILL), N + 1);
+    for (int i = 0; i < N; i++) {
+        CHECK_FAILS(g->scan(w[i], clips_path("a.mp4"), 0, &info, &fault), MR_E_IO, "was killed");
+        if (CHECK_OK(g->scan(w[i], clips_path("a.mp4"), 0, &info, &fault)))
+            mr_clip_info_fini(&info);
+    }
+    CHECK_INT(children(0), N + 1);
+    for (int i = 0; i < N; i++)
+        g->worker_free(w[i]);
+    CHECK_INT(children(0), 0);
+}
+
 static void *use_one(void *user)
 {
     const mr_media *g = mr_media_guarded();
@@ -194,6 +238,7 @@ int main(void)
                             FRAMES, NULL))) {
         answers();
         places();
+        served();
         many();
         planted();
         interrupted();
