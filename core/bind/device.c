@@ -141,44 +141,6 @@ mr_facts mr_bind_facts(lua_State *L)
     return f;
 }
 
-static int kind_of(const char *name)
-{
-    int i = 0;
-    while (i < MR_RATED && strcmp(mr_rates_kind(i), name) != 0)
-        i++;
-    return i;
-}
-
-/* What d_rates gave, from the table on top of the stack; kinds that it lacks are rated as others.
- */
-mr_rates mr_bind_rates(lua_State *L)
-{
-    static const char who[] = "exec.plan: rates";
-    int from = lua_gettop(L);
-    mr_rates r = {0};
-    for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-        int i = kind_of(key);
-        bool pair = i < MR_RATED && lua_istable(L, -1);
-        if (pair)
-            lua_geti(L, -1, 1), lua_geti(L, -2, 2);
-        if (strcmp(key, "step") == 0 && lua_isnumber(L, -1))
-            r.step_s = lua_tonumber(L, -1);
-        else if (pair && lua_isnumber(L, -1) && lua_isnumber(L, -2))
-            r.of[i] = (mr_rate){lua_tonumber(L, -2), lua_tonumber(L, -1)};
-        else
-            mr_bind_raise(L, MR_E_USAGE,
-                          "%s: '%s': expected kinds of device:rates(dtype), each "
-                          "{operations, bytes} per second, and step in seconds",
-                          who, key);
-        lua_pop(L, pair ? 2 : 0);
-    }
-    if (!(r.of[0].flop_s > 0 && r.of[0].bytes_s > 0))
-        mr_bind_raise(L, MR_E_USAGE, "%s: without '%s', by which all else goes", who,
-                      mr_rates_kind(0));
-    return r;
-}
-
 static const mr_bind_entry device_entries[] = {
     MR_ENTRY("facts", d_facts, "(): table",
              "{device, isa, threads, bf16, amx, bf16_by_f32, host_refused}."),

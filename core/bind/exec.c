@@ -145,8 +145,8 @@ static int e_new(lua_State *L)
 static const mr_bind_field plan_fields[] = {
     MR_BIND_ANY("regions", "table[]", "As of exec.new."),
     MR_BIND_ANY("facts", "table", "As device:facts() gives them; absent: this processor's."),
-    MR_BIND_ANY("rates", "table",
-                "By compute dtype what device:rates(dtype) gives: needed for seconds."),
+    MR_BIND_ANY("rates", "mr.Device",
+                "By whose rates it predicts seconds, which the device measures when needed."),
     MR_BIND_END};
 
 /* plan(params?, options?): slot 1 of the arguments is the device's in exec.new */
@@ -165,12 +165,10 @@ static int e_plan(lua_State *L)
     read_regions(L, 3, &o);
     executor *e = push_executor(L, NULL, &facts, &o);
     int box = lua_gettop(L);
-    if (given && lua_getfield(L, 3, "rates") == LUA_TTABLE)
-        for (lua_pushnil(L); lua_next(L, box + 1); lua_pop(L, 1)) {
-            luaL_checktype(L, -1, LUA_TTABLE);
-            mr_rates r = mr_bind_rates(L);
-            mr_exec_rates(e->exec, mr_bind_dtype(L, box + 2), &r);
-        }
+    if (given && lua_getfield(L, 3, "rates") != LUA_TNIL) {
+        e->dev = mr_bind_device(L, -1), e->dev->refs++;
+        mr_exec_rates(e->exec, e->dev->dev);
+    }
     lua_settop(L, box);
     return 1;
 }

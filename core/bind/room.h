@@ -274,9 +274,6 @@ device *mr_bind_device(lua_State *L, int arg);
 void mr_bind_device_unref(void *device);
 /* The facts in the table on top of the stack, or those of this processor where that is nil. */
 mr_facts mr_bind_facts(lua_State *L);
-/* What device:rates gave, in the table on top of the stack; kinds that it lacks are rated as
- * others. */
-mr_rates mr_bind_rates(lua_State *L);
 /* Register mr.Device. */
 void mr_bind_device_type(lua_State *L);
 /* the executor at `arg`; its parameter table is still open */

@@ -60,7 +60,7 @@ static mr_status make(mr_device *dev, const mr_facts *facts, mr_params *params,
     mr_exec *e;
     if (!MR_NEW(e))
         return mr_fail_memory(sizeof *e);
-    e->dev = dev, e->facts = *facts, e->params = params;
+    e->dev = e->rated_by = dev, e->facts = *facts, e->params = params;
     mr_arena_init(&e->names);
     if (options)
         e->options = *options;
@@ -104,9 +104,9 @@ mr_status mr_exec_plan(const mr_facts *facts, mr_params *params, const mr_exec_o
     return make(NULL, facts, params, options, out);
 }
 
-void mr_exec_rates(mr_exec *e, mr_dtype compute, const mr_rates *rates)
+void mr_exec_rates(mr_exec *e, mr_device *dev)
 {
-    e->rates[compute == MR_BF16] = *rates;
+    e->rated_by = dev;
 }
 
 bool mr_exec_edges(const mr_exec *e)

@@ -1,5 +1,5 @@
-/* exec: measures the rates of a device in some milliseconds, predicts the time of a run from them,
- * and compares it with the measured time.
+/* exec: measures the rates of a device, predicts the time of a run from them, and compares it with
+ * the measured time. A kind is measured when a prediction first needs it, in about 0.5 ms.
  *
  * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates are those of its kind,
  * which is probed by one shape, where bytes follow from operations, or by two, of which the first
@@ -85,7 +85,8 @@ static const probe probes[] = {
     {"normalise_u8", {"normalise_u8 u1*,3,64,64"}},
     {"sum_squares", {"sum_squares f65536*"}},
 };
-_Static_assert(MR_COUNT(probes) == MR_RATED, "a rate of each kind");
+_Static_assert(MR_COUNT(probes) == MR_RATED && MR_RATED < 32, "a rate and a bit of each kind");
+enum { ALL = (1 << MR_RATED) - 1 };
 
 /* ---- a call as a graph of one node ---- */
 
@@ -272,14 +273,31 @@ static mr_status gather(mr_device *team, mr_exec *one, double *seconds)
     return MR_OK;
 }
 
-static mr_status measure_all(mr_device *dev, mr_exec *one, mr_dtype dtype, mr_rates *r)
+/* The seconds of a step that does nothing, by one thread and by the team. */
+static mr_status rate_step(mr_device *dev, mr_exec *one, mr_dtype dtype, double *one_s,
+                           double *team_s)
 {
     mr_step_time step;
-    double team_s, team = 1 + TEAM * (dev->facts.threads - 1),
-                   streams = 1 + TEAM * (MR_MIN(dev->facts.threads, STREAMS) - 1);
     MR_TRY(time_call(one, "copy 1", dtype, 1, RUNS, &step));
+    *one_s = step.seconds;
+    if (*team_s > 0) // known since the first kinds
+        return MR_OK;
+    MR_TRY(gather(dev, one, team_s));
+    *team_s += step.seconds;
+    return MR_OK;
+}
+
+/* Rates of `kinds`, a bit for each. */
+static mr_status rate_kinds(mr_device *dev, mr_exec *one, mr_dtype dtype, uint32_t kinds,
+                            mr_rates *r)
+{
+    double step_s, team = 1 + TEAM * (dev->facts.threads - 1),
+                   streams = 1 + TEAM * (MR_MIN(dev->facts.threads, STREAMS) - 1);
+    MR_TRY(rate_step(dev, one, dtype, &step_s, &r->step_s));
     for (int i = 0; i < MR_RATED; i++) {
-        mr_status st = rate(one, &probes[i], dtype, step.seconds, &r->of[i]);
+        if (!(kinds >> i & 1))
+            continue;
+        mr_status st = rate(one, &probes[i], dtype, step_s, &r->of[i]);
         if ((st == MR_E_UNSUPPORTED || st == MR_E_MEMORY) && i != ELEMENTWISE)
             mr_error_clear();
         else if (st != MR_OK)
@@ -287,8 +305,6 @@ static mr_status measure_all(mr_device *dev, mr_exec *one, mr_dtype dtype, mr_ra
         r->of[i].flop_s *= team;
         r->of[i].bytes_s *= i == ELEMENTWISE ? streams : team;
     }
-    MR_TRY(gather(dev, one, &team_s));
-    r->step_s = step.seconds + team_s;
     return MR_OK;
 }
 
@@ -297,47 +313,38 @@ const char *mr_rates_kind(int i)
     return probes[i].kind;
 }
 
-mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
+/* Measures those of `kinds` that are not known yet; all of them or none. */
+static mr_status need_kinds(mr_device *dev, mr_dtype dtype, uint32_t kinds)
 {
-    mr_rates *r = &dev->rates[dtype == MR_BF16];
-    if (r->step_s > 0)
-        return *out = *r, MR_OK;
+    mr_rates *r = &dev->rates[dtype == MR_BF16], found = *r;
+    uint32_t *measured = &dev->measured[dtype == MR_BF16];
+    kinds = (kinds | (kinds ? 1u << ELEMENTWISE : 0)) & ~*measured;
+    if (!kinds)
+        return MR_OK;
     mr_device *one = NULL;
     mr_exec *e = NULL;
     // a process has one GPU, so the probes run on the same
     char name[64];
     snprintf(name, sizeof name, "%s:%d", dev->facts.device, dev->ordinal);
     MR_TRY(mr_device_open(name, 1, &one));
-    mr_rates found = {0};
     mr_status st = mr_exec_new(one, NULL, NULL, &e);
     if (st == MR_OK)
-        st = measure_all(dev, e, dtype == MR_BF16 ? MR_BF16 : MR_F32, &found);
+        st = rate_kinds(dev, e, dtype == MR_BF16 ? MR_BF16 : MR_F32, kinds, &found);
     mr_exec_free(e);
     mr_device_close(one);
     if (st == MR_OK)
-        *out = *r = found;
+        *r = found, *measured |= kinds;
     return st;
 }
 
-/* ---- expecting ---- */
-
-/* The rate of a step: of its op's longest beginning, before another the one of its way. */
-static const mr_rate *rate_of(const mr_rates *r, const mr_step *s, const mr_facts *facts)
+mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
 {
-    const char *took = mr_step_way(s, facts);
-    size_t longest = 0;
-    int best = ELEMENTWISE;
-    for (int i = 0; i < MR_RATED; i++) {
-        size_t n;
-        const char *way = way_of(probes[i].kind, &n);
-        if (strncmp(s->op->name, probes[i].kind, n) != 0 || !(r->of[i].flop_s > 0) ||
-            (way && (!took || strcmp(way, took) != 0)))
-            continue;
-        if (n > longest || (n == longest && way))
-            longest = n, best = i;
-    }
-    return &r->of[best];
+    MR_TRY(need_kinds(dev, dtype, ALL));
+    *out = dev->rates[dtype == MR_BF16];
+    return MR_OK;
 }
+
+/* ---- expecting ---- */
 
 static mr_dtype dtype_of(const mr_step *s)
 {
@@ -345,33 +352,68 @@ static mr_dtype dtype_of(const mr_step *s)
     return bf16 ? MR_BF16 : MR_F32;
 }
 
-/* What its device has measured, or what was given to an executor that plans; step_s == 0: nothing
- * yet. */
-static const mr_rates *rates_of(const mr_exec *e, mr_dtype dtype)
+/* Are the rates of kind i known? `of`: 1 for bf16. */
+static bool is_known(const mr_device *dev, int of, int i)
 {
-    return &(e->dev ? e->dev->rates : e->rates)[dtype == MR_BF16];
+    return dev->measured[of] >> i & 1;
 }
 
-/* Seconds by rates that are there already; 0 without them. */
+/* The kind of a step: its op's longest beginning, before another the one of its way. A kind that is
+ * known and has no rates does not count. */
+static int kind_of(const mr_device *dev, const mr_step *s, const mr_facts *facts)
+{
+    const char *took = mr_step_way(s, facts);
+    const int of = dtype_of(s) == MR_BF16;
+    size_t longest = 0;
+    int best = ELEMENTWISE;
+    for (int i = 0; i < MR_RATED; i++) {
+        size_t n;
+        const char *way = way_of(probes[i].kind, &n);
+        const bool lacks = is_known(dev, of, i) && !(dev->rates[of].of[i].flop_s > 0);
+        if (strncmp(s->op->name, probes[i].kind, n) != 0 || lacks ||
+            (way && (!took || strcmp(way, took) != 0)))
+            continue;
+        if (n > longest || (n == longest && way))
+            longest = n, best = i;
+    }
+    return best;
+}
+
+/* Seconds by rates that are known already; 0 without them. */
 static double expected(const mr_exec *e, const mr_step *s)
 {
-    const mr_rates *r = rates_of(e, dtype_of(s));
-    if (!(r->step_s > 0))
+    const mr_device *dev = e->rated_by;
+    const int of = dtype_of(s) == MR_BF16, kind = dev ? kind_of(dev, s, &e->facts) : ELEMENTWISE;
+    if (!dev || !is_known(dev, of, kind))
         return 0;
     mr_cost c = mr_step_cost(s);
-    const mr_rate *rate = rate_of(r, s, &e->facts);
-    return c.flop / rate->flop_s + c.bytes / rate->bytes_s + r->step_s;
+    const mr_rate *rate = &dev->rates[of].of[kind];
+    return c.flop / rate->flop_s + c.bytes / rate->bytes_s + dev->rates[of].step_s;
 }
 
-static mr_status need_rates(const mr_exec *e, mr_dtype dtype)
+/* Kinds of a run's steps that are not measured yet, by dtype. */
+static void open_kinds(const mr_program *p, uint32_t open[2])
 {
-    mr_rates measured;
-    if (e->dev)
-        return mr_device_rates(e->dev, dtype, &measured);
-    if (!(rates_of(e, dtype)->step_s > 0))
-        return mr_fail(MR_E_USAGE,
-                       "no rates for %s were given; try: those of a device, or mr_exec_rates",
-                       mr_dtype_name(dtype));
+    const mr_device *dev = p->exec->rated_by;
+    open[0] = open[1] = 0;
+    for (int i = 0; i < p->n_run; i++) {
+        const mr_step *s = &p->steps[p->n_setup + i];
+        const int of = dtype_of(s) == MR_BF16;
+        open[of] |= (1u << kind_of(dev, s, &p->exec->facts)) & ~dev->measured[of];
+    }
+}
+
+/* A kind that turns out to have no rates leaves its steps to another, which is measured next. */
+static mr_status need_rates(const mr_program *p)
+{
+    uint32_t open[2];
+    if (!p->exec->rated_by)
+        return mr_fail(MR_E_USAGE, "this executor has no rates to predict seconds by; try: "
+                                   "mr_exec_rates, with a device");
+    for (open_kinds(p, open); open[0] || open[1]; open_kinds(p, open)) {
+        MR_TRY(need_kinds(p->exec->rated_by, MR_F32, open[0]));
+        MR_TRY(need_kinds(p->exec->rated_by, MR_BF16, open[1]));
+    }
     return MR_OK;
 }
 
@@ -384,9 +426,9 @@ mr_status mr_program_seconds(const mr_program *p, double *seconds)
     mr_status st = MR_OK;
     if (!took)
         return mr_fail_memory(2 * (size_t)mr_schedule_steps(s) * sizeof *took);
+    MR_TRY_GOTO(need_rates(p));
     for (int i = 0; i < p->n_run; i++) {
         const mr_step *step = &p->steps[p->n_setup + i];
-        MR_TRY_GOTO(need_rates(p->exec, dtype_of(step)));
         took[i] = expected(p->exec, step);
         sum += took[i];
     }

@@ -55,7 +55,7 @@ typedef struct fetch {
 struct mr_exec {
     mr_device *dev; /* NULL: it plans */
     mr_facts facts;
-    mr_rates rates[2]; /* given to one that plans; step_s == 0: none */
+    mr_device *rated_by; /* whose rates count: `dev`, or that of one that plans, or NULL */
     mr_params *params;
     mr_exec_options options;
     mr_arena names; /* of the regions */

@@ -430,11 +430,14 @@ static mr_status open_streams(rt *r)
     return MR_OK;
 }
 
-// rates that make every step take this long
-static mr_rates rates_of_tasks(double seconds)
+// where the time of a step is known, every rate is
+static void know_rates(mr_device *dev, double task_s)
 {
     const double any = 1e18;
-    return (mr_rates){.of = {{any, any}}, .step_s = seconds};
+    for (size_t i = 0; i < MR_COUNT(dev->rates) && task_s > 0; i++) {
+        dev->rates[i] = (mr_rates){.of = {{any, any}}, .step_s = task_s};
+        dev->measured[i] = UINT32_MAX;
+    }
 }
 
 static mr_status open_taken(int ordinal, mr_device **out)
@@ -453,8 +456,7 @@ static mr_status open_taken(int ordinal, mr_device **out)
     snprintf(r->dev.facts.device, sizeof r->dev.facts.device, "%s", mr_cuda.device);
     snprintf(r->dev.bus, sizeof r->dev.bus, "%s", facts.bus);
     snprintf(r->dev.facts.isa, sizeof r->dev.facts.isa, "%d.%d", facts.major, facts.minor);
-    for (size_t i = 0; i < MR_COUNT(r->dev.rates); i++)
-        r->dev.rates[i] = rates_of_tasks(facts.task_s);
+    know_rates(&r->dev, facts.task_s);
     mr_status st = open_streams(r);
     if (st == MR_OK) {
         r->speaker = (mr_cuda_speaker){.settle = settle_for_ranks, .user = r};

@@ -136,8 +136,8 @@ typedef struct mr_device_ops {
 typedef struct mr_rate {
     double flop_s, bytes_s;
 } mr_rate;
-/* Measured once per device: kinds of steps (core/exec/rates.c), the first of which covers all other
- * steps, and constant seconds per step. */
+/* Kinds of steps (core/exec/rates.c), the first of which covers all other steps, and constant
+ * seconds per step. A device measures a kind once, when a prediction first needs it. */
 enum { MR_RATED = 29 };
 typedef struct mr_rates {
     mr_rate of[MR_RATED];
@@ -148,16 +148,17 @@ MR_API const char *mr_rates_kind(int i);
 struct mr_device {
     const mr_device_ops *ops;
     mr_facts facts;
-    mr_rates rates[2]; /* f32, bf16; step_s == 0: not measured yet */
-    int ordinal;       /* of "cuda:1": 1 */
-    char bus[32];      /* PCI address of a GPU; otherwise empty */
-    bool checks;       /* needs spans with each step */
-    bool host;         /* its addresses are the host's, and it executes at once */
-    uint64_t lost;     /* failures that dropped enqueued work */
-    void *eager;       /* programs kept by mr_eager */
+    mr_rates rates[2];    /* f32, bf16 */
+    uint32_t measured[2]; /* of these, a bit per kind; a plug-in may know them all */
+    int ordinal;          /* of "cuda:1": 1 */
+    char bus[32];         /* PCI address of a GPU; otherwise empty */
+    bool checks;          /* needs spans with each step */
+    bool host;            /* its addresses are the host's, and it executes at once */
+    uint64_t lost;        /* failures that dropped enqueued work */
+    void *eager;          /* programs kept by mr_eager */
 };
 /* Returned by the entry of a device's plug-in (base/plugin.h). */
-#define MR_DEVICE_VERSION 7u
+#define MR_DEVICE_VERSION 8u
 typedef struct mr_device_plugin {
     uint32_t version;
     mr_status (*open)(int ordinal, int threads, mr_device **out);
@@ -173,7 +174,8 @@ MR_API mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *to
 /* The compute dtype for the wish of a recipe: bf16 only if its products are fast, otherwise f32,
  * which mr_log reports once per process. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
-/* The rates for compute in f32 or bf16, measured at the first call (some 30 ms). */
+/* All rates for compute in f32 or bf16. Those that are not known yet are measured (all of them take
+ * some 20 ms). Errors: MR_E_MEMORY; those of its kernels. */
 MR_API mr_status mr_device_rates(mr_device *dev, mr_dtype compute, mr_rates *out);
 
 /* ---- regions ---- */
@@ -246,8 +248,8 @@ MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_op
  * Errors also: MR_E_UNSUPPORTED a device that has no kernels here. */
 MR_API mr_status mr_exec_plan(const mr_facts *facts, mr_params *params,
                               const mr_exec_options *options, mr_exec **out);
-/* The rates by which such an executor predicts seconds. */
-MR_API void mr_exec_rates(mr_exec *exec, mr_dtype compute, const mr_rates *rates);
+/* The device (borrowed for life) by whose rates such an executor predicts seconds. */
+MR_API void mr_exec_rates(mr_exec *exec, mr_device *dev);
 /* Whether its kernels compute conv3d with edges, so that layers need no padded copies. */
 MR_API bool mr_exec_edges(const mr_exec *exec);
 MR_API void mr_exec_free(mr_exec *exec);

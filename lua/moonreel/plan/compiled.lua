@@ -31,10 +31,9 @@ Compiled.__index = Compiled
 -- stands in for it, with products in bf16, as a device with its own memory.
 local APART = { device = "shadow", isa = "base", threads = 1, bf16 = true, amx = false }
 
--- facts of a machine for a plan and, if it is this one, its rates
+-- facts of a machine for a plan and, if it is this one, the device that rates it
 local function device_of(m)
-  return { facts = m.cpu or APART,
-    rates = m.here and { f32 = m.here:rates("f32"), bf16 = m.here:rates("bf16") } or nil }
+  return { facts = m.cpu or APART, rates = m.here }
 end
 
 --- Collects garbage by generations, because graphs live only for a short time.

@@ -54,17 +54,6 @@ local function add_other(self, pipe, of)
   end
 end
 
---- Rates of a device for the dtypes of a pipeline's steps. Measuring the rates of one dtype takes
--- as long as some steps of a small run.
----@param device mr.Device
----@param pipe mr.Pipeline
----@return table  for E.plan
-function encoders.rates(device, pipe)
-  local rates = { f32 = device:rates "f32" }
-  rates[pipe.dtype] = rates[pipe.dtype] or device:rates(pipe.dtype)
-  return rates
-end
-
 --- Plans the encoders of a pipeline.
 ---@param pipe mr.Pipeline
 ---@param given table  facts, rates: as E.plan takes them; memory_bytes: a text encoder may use half
@@ -72,7 +61,7 @@ end
 ---   program, and its calls; absent: not counted; video, captions: true if they come from a cache;
 ---   conditions: mr.Conditions; nil: no conditions; read_rate: bytes per second of weights that are
 ---   read for every batch; absent: READ_RATE
----@weights: bytes of both; notes: the assumptions
+---@return mr.Encoders  weights: bytes of both; notes: the assumptions
 function encoders.new(pipe, given)
   local self = setmetatable({ seconds = given.seconds, talks = given.talks, weights = 0, read_s = 0,
     notes = {}, texts = {}, conditions = given.conditions }, Encoders)

@@ -127,12 +127,10 @@ local function predict_bucket(r, bucket)
   return row
 end
 
--- Plans the encoders of a batch on the run's device. The rates of the device are measured if there
--- are such encoders.
+-- Plans the encoders of a batch on the run's device.
 local function plan_encoders(r)
-  local apart = r.codec or #r.pipe:texts_apart() > 0 and not r.cached.text
   return r:keep(encoders.new(r.pipe, {facts = r.facts,
-    rates = apart and encoders.rates(r.device, r.pipe) or {},
+    rates = r.device,
     memory_bytes = (r.device:memory()), video = r.cached.latents, captions = r.cached.text,
     conditions = conditions.new(r.settings, r.pipe, {}),
     seconds = function(prog) return prog:plan().seconds end}))

@@ -5,7 +5,6 @@
 -- @module moonreel.trainer.rendering_cost
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
-local encoders = require "moonreel.trainer.encoders"
 local pipeline = require "moonreel.models.pipeline"
 local process = require "moonreel.core.process"
 local processors = require "moonreel.trainer.processors"
@@ -55,7 +54,7 @@ function rendering_cost.on(s, device, here)
   here.clock = here.fresh and os.clock or base.now_s
   local dtype = pipeline.dtype(s, device)
   local pipe = pipeline.of(s, dtype)
-  local planned = { facts = device:facts(), rates = encoders.rates(device, pipe) }
+  local planned = { facts = device:facts(), rates = device }
   local exec <close> = E.plan(pipe.params, planned)
   local bytes, threads = 0, here.fresh and planned.facts.threads or 1
   local seconds, clips = sample_cost.programs(s, pipe, exec, { planned = planned,

@@ -212,12 +212,12 @@ static void refusals(mr_device *dev)
     CHECK_FAILS(mr_exec_init_params(e, 1), MR_E_USAGE, plans);
     CHECK(mr_exec_host(e, "w") == NULL);
     CHECK_INT(mr_program_measured(p), 0);
-    CHECK_FAILS(mr_program_seconds(p, &seconds), MR_E_USAGE, "no rates for f32");
+    CHECK_FAILS(mr_program_seconds(p, &seconds), MR_E_USAGE, "no rates to predict seconds by");
     mr_step_time unknown;
     mr_program_times(p, &unknown, 1);
     CHECK(unknown.expected == 0);
-    mr_rates rates = {.of = {{1e9, 1e9}}, .step_s = 1e-3};
-    mr_exec_rates(e, MR_F32, &rates);
+    mr_device rated = {.rates = {{.of = {{1e9, 1e9}}, .step_s = 1e-3}}, .measured = {UINT32_MAX}};
+    mr_exec_rates(e, &rated);
     OK(mr_program_seconds(p, &seconds));
     mr_cost c = mr_program_cost(p);
     expected = (c.flop + c.bytes) / 1e9 + 2e-3;

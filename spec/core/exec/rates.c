@@ -103,7 +103,8 @@ static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int w
     mr_step_time rows[4];
     OK(mr_exec_plan(facts, NULL, NULL, &e));
     rates.of[which].flop_s /= 1000, rates.of[which].bytes_s /= 500;
-    mr_exec_rates(e, MR_F32, &rates);
+    mr_device rated = {.rates = {rates}, .measured = {UINT32_MAX}};
+    mr_exec_rates(e, &rated);
     OK(mr_graph_new(NULL, NULL, &g));
     for (int i = 0; i < s->n_in; i++)
         OK(mr_graph_input(g, (char[]){(char)('a' + i), 0}, MR_F32, s->rank[i], s->dim[i], &in[i]));
@@ -151,7 +152,7 @@ static void kinds(void)
  * once, else as long as the longer one; with a node that needs both, on top of that. */
 static void beside(void)
 {
-    static const mr_rates unit = {.of = {{1, 1}}, .step_s = 1};
+    mr_device unit = {.rates = {{.of = {{1, 1}}, .step_s = 1}}, .measured = {UINT32_MAX}};
     for (int shadow = 0; shadow < 2; shadow++) {
         mr_device *dev = NULL;
         mr_exec *e = NULL;
@@ -161,7 +162,7 @@ static void beside(void)
         int64_t few = 10, many = 30;
         OK(mr_device_open(shadow ? "shadow" : "cpu", 1, &dev));
         OK(mr_exec_plan(&dev->facts, NULL, NULL, &e));
-        mr_exec_rates(e, MR_F32, &unit);
+        mr_exec_rates(e, &unit);
         OK(mr_graph_new(NULL, NULL, &g));
         OK(mr_graph_input(g, "few", MR_F32, 1, &few, &x[0]));
         OK(mr_graph_input(g, "many", MR_F32, 1, &many, &x[1]));
@@ -198,7 +199,15 @@ int main(void)
     kinds();
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;
+    // a prediction measures the kinds of its steps and the first one, and each of them once
+    CHECK(isfinite(predict(dev, 64)) && dev->rates[0].step_s > 0);
+    CHECK_INT(dev->measured[0], 1u << kind("linear_gelu") | 1u << kind("elementwise"));
+    CHECK_INT(dev->measured[1], 0);
+    again = dev->rates[0];
+    CHECK(again.of[kind("linear_gelu")].flop_s > 0 && again.of[kind("attention")].flop_s == 0);
     OK(mr_device_rates(dev, MR_F32, &first));
+    CHECK(first.step_s == again.step_s);
+    CHECK(first.of[kind("linear_gelu")].flop_s == again.of[kind("linear_gelu")].flop_s);
     // in f32 a processor has them all
     for (int i = 0; i < MR_RATED; i++) {
         CHECK(isfinite(first.of[i].flop_s) && first.of[i].flop_s > 0);

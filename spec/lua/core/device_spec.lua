@@ -47,22 +47,21 @@ describe("exec.device", function()
 end)
 
 describe("exec.plan", function()
-  it("takes rates by kinds of steps, and refuses other values", function()
-    local function plan(rates) return E.plan(nil, { rates = { f32 = rates } }) end
-    local slow = plan { elementwise = { 1e3, 1e6 }, step = 0.5 }
-    local prog = slow:compile(silu_graph(1000))
-    local rows, sum = prog:times(), 0
-    for _, row in ipairs(rows) do
-      assert.near(row.flop / 1e3 + row.bytes / 1e6 + 0.5, row.expected, 1e-9)
+  it("predicts seconds by the rates of a device, kind by kind", function()
+    local dev = E.device()
+    local prog = E.plan(nil, { facts = dev:facts(), rates = dev }):compile(silu_graph(1000))
+    assert.equal(0, prog:times()[1].expected) -- nothing is measured yet
+    local seconds, sum = prog:plan().seconds, 0
+    local of = dev:rates("f32")
+    for _, row in ipairs(prog:times()) do
+      local rate = of.elementwise
+      assert.near(row.flop / rate[1] + row.bytes / rate[2] + of.step, row.expected, 1e-12)
       sum = sum + row.expected
     end
-    assert.near(sum, prog:plan().seconds, 1e-9)
-    for text, rates in pairs { ["'memory': expected kinds"] = { memory = 1 },
-      ["'linear': expected kinds"] = { linear = 6e14 }, ["'step': expected"] = { step = true },
-      ["without 'elementwise'"] = { linear = { 1, 1 }, step = 1 } } do
-      fails("MR_E_USAGE", text, plan, rates)
-    end
-    local dev = E.device()
+    assert.near(sum, seconds, 1e-12)
+    local ok, err = pcall(E.plan, nil, { rates = { f32 = of } })
+    assert.is_false(ok)
+    assert.matches("mr.Device expected", tostring(err))
     local mine, lanes = dev:rates("f32"), "attention by lanes"
     assert.is_true(mine.elementwise[1] > 0 and mine.attention[2] > 0 and mine.step > 0)
     -- what the function behind a product takes is in the rate of both

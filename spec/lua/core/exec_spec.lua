@@ -37,11 +37,10 @@ end
 describe("exec.plan", function()
   it("tells of a program what one on the device tells, and runs nothing", function()
     local dev = E.device()
-    local rates = { f32 = dev:rates("f32") }
     local params = params_of("f32")
     local options = { regions = { { name = "grad", dtype = "f32" } } }
     local runs = E.new(dev, params, options)
-    options.facts, options.rates = dev:facts(), rates
+    options.facts, options.rates = dev:facts(), dev
     local plans = E.plan(params, options)
     local g = double_graph(1000)
     local one, other = runs:compile(g):plan(), plans:compile(g):plan()
@@ -49,7 +48,7 @@ describe("exec.plan", function()
     assert.is_true(one.seconds > 0 and one.total > one.memory.params)
     local err = fails("only plans and has no device", function() plans:compile(g):run() end)
     assert.equal("MR_E_USAGE", err.code)
-    fails("no rates for f32", function() E.plan():compile(g):plan() end)
+    fails("has no rates to predict seconds by", function() E.plan():compile(g):plan() end)
   end)
 end)
 

@@ -120,11 +120,8 @@ describe("a plan of 11.89 G parameters", function()
     local params <close> = table_of_parameters()
     local count = params:elements(false)
     assert.near(11.85e9, count, 0.1e9)
-    local product, attention = {6e14, 3e12}, {5.5e14, 3e12}
-    local rates = {linear = product, linear_dx = product, linear_dw = product, matmul = product,
-      attention = attention, elementwise = {5e13, 3e12}, step = 5e-6}
-    local exec <close> = E.plan(params, {regions = regions.adamw(), rates = {bf16 = rates,
-      f32 = rates}, facts = {isa = "avx512", threads = 64, bf16 = true, amx = true}})
+    local exec <close> = E.plan(params, {regions = regions.adamw(), rates = E.device("cpu", 1),
+      facts = {isa = "avx512", threads = 64, bf16 = true, amx = true}})
     local g <close> = build(params)
     local plan = exec:compile(g):plan()
     local m = plan.memory
@@ -138,7 +135,8 @@ describe("a plan of 11.89 G parameters", function()
     -- kept: two bytes for each token and channel of every block, beside the work of one
     assert.is_true(m.arena > 2 * H * tokens * (DOUBLE + SINGLE))
     assert.is_true(m.arena < 12e9 and m.arena < 1.01 * m.bound)
-    assert.near(plan.flop / 6e14, plan.seconds, 0.4 * plan.seconds)
+    -- teraflops of one thread
+    assert.is_true(plan.flop / plan.seconds > 1e9 and plan.flop / plan.seconds < 1e13)
     assert.is_true(peak() - before < 500e6)
   end)
 end)

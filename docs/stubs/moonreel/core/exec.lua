@@ -26,7 +26,7 @@ function exec.new(device, params, options) end
 ---@class moonreel.core.exec.plan.options
 ---@field regions? table[] As of exec.new.
 ---@field facts? table As device:facts() gives them; absent: this processor's.
----@field rates? table By compute dtype what device:rates(dtype) gives: needed for seconds.
+---@field rates? mr.Device By whose rates it predicts seconds, which the device measures when needed.
 
 --- An executor without a device: its programs tell bytes, cost and seconds, and take no memory.
 ---@param params? mr.Params
