@@ -213,8 +213,8 @@ local function recipe(report, name, dir)
 end
 
 --- Runs all checks of this host.
----@the folder that runs will write into
----@a recipe to check
+---@param dir string          the folder that runs will write into
+---@param name string|nil     a recipe to check
 ---@return table[]  {what, state, text, ...}
 function command.rows(dir, name)
   local report = setmetatable({}, Report)

@@ -26,8 +26,8 @@ end
 ---@param done integer
 ---@param total integer
 ---@param unit string      "files"
----@since the beginning
----@done before the beginning
+---@param seconds number   since the beginning
+---@param before? integer  done before the beginning
 ---@return string
 function longwork.words(done, total, unit, seconds, before)
   local rate = (done - (before or 0)) / math.max(seconds, 1e-3)
@@ -39,7 +39,7 @@ end
 -- signal has come it does not return.
 ---@param work fun(tick: function): any
 ---@param unit string   what is counted: "rows"
----@what a stopped work leaves behind, for people: "nothing was written"
+---@param left string|fun(): string  what remains, for people: "nothing was written"
 ---@param calls? boolean true: a signal also ends long calls of the core; otherwise work must tick
 ---   often
 ---@return any result   nil when a signal ended it

@@ -15,7 +15,7 @@ end
 
 --- Loads a script of the user, or one of datasets/, which is part of the program.
 ---@param path string
----@values of its global names; nil: those of the prompt
+---@param names table|nil  values of its global names; nil: those of the prompt
 ---@return function|nil
 ---@return string|nil why
 function script.load(path, names)

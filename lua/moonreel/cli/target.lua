@@ -39,8 +39,8 @@ end
 
 --- The run that a command is about, in the form in which hosts are asked for it: its directory or
 -- its launch.
----@from words.parse
----@the command: name, usage
+---@param parsed table   from words.parse
+---@param command table  the command: name, usage
 ---@return table  {dir}, or {launch: the number of a process} if the run has no directory
 function target.run(parsed, command)
   local name = parsed.positional[1]
@@ -78,9 +78,9 @@ end
 
 --- The hosts to ask about a run: those of --hostfile, else those that the run was started with,
 -- else this one.
----@from survey.options
----@from target.run
----@for survey.open
+---@param opts table  from survey.options
+---@param run table   from target.run
+---@return table      for survey.open
 function target.hosts(opts, run)
   local settings = run.dir and base.exists(settings_path(run.dir))
     and require("moonreel.settings").load(settings_path(run.dir))
@@ -91,7 +91,8 @@ end
 --- Opens the sources of settings, or the index of --data as the only one.
 ---@param settings table
 ---@param given? string  --data
----@the sources of moonreel.settings.sources, each with its index; closing the list closes them
+---@return table[] list  the sources of moonreel.settings.sources, each with its index; closing the
+---   list closes them
 function target.sources(settings, given)
   local list = given and { { name = "", path = given } }
     or require("moonreel.settings.sources").of(settings)
@@ -117,7 +118,7 @@ function target.sources(settings, given)
 end
 
 --- What a run, or a stage of it, was trained on, from its journal, its settings and its index.
----@a part from moonreel.runs.find.parts
+---@param part table     a part from moonreel.runs.find.parts
 ---@param given? string  --data
 ---@return table trained {record: from moonreel.runs.audit.read, settings, list: its sources, order:
 ---   at its beginning}; closing it closes list and order; raises MR_E_DATA if the index holds other

@@ -48,8 +48,8 @@ end
 
 --- Sizes of about `pixels` pixels.
 ---@param pixels integer
----@sides are multiples of it: 16, or 32 with high compression
----@moves sizes closer to the number of pixels, and lists each only once
+---@param grid integer      sides are multiples of it: 16, or 32 with high compression
+---@param training boolean  moves sizes closer to the number of pixels, and lists each only once
 ---@return table[] rows  {name ("16:9", width to height), height, width}
 function aspects.sizes(pixels, grid, training)
   local list, turned = {}, {}

@@ -112,7 +112,7 @@ end
 --- Writes all rows as JSON lines.
 ---@param index moonreel.Index
 ---@param path string
----@as in csv
+---@param given? table  as in csv
 function export.jsonl(index, path, given)
   given = given or {}
   local names, readers = readers_of(index, given.fields, given.tick)
@@ -135,7 +135,7 @@ end
 -- KEY.json.
 ---@param index moonreel.Index
 ---@param folder string    000000.tar, 000001.tar, ...
----@shard_bytes: a shard is closed when it is at least this large (1 GB); tick
+---@param given? table  shard_bytes: a shard is closed when it is at least this large (1 GB); tick
 ---@return integer shards
 function export.shards(index, folder, given)
   local names, readers = readers_of(index, nil, given and given.tick)

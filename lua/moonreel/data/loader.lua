@@ -54,8 +54,8 @@ function Loader:next()
 end
 
 --- The text to append to the captions of a sample.
----@as in batches
----@as in batches
+---@param source integer  as in batches
+---@param id integer      as in batches
 ---@return string
 function Loader:said(source, id) return self.says and self.says(source, id) or "" end
 
@@ -168,7 +168,7 @@ function loader.new(o)
 end
 
 --- Does a sample belong to this part? Each sample belongs to exactly one part.
----@as in batches
+---@param key integer   as in batches
 ---@param part integer  from 1
 ---@param parts integer
 ---@return boolean

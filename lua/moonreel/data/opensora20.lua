@@ -35,8 +35,8 @@ end
 --- The text that is appended to a caption in training: rate and motion.
 ---@param row table             {fps, score_vmafmotion}
 ---@param fps_max number|nil
----@append the motion score
----@an unchanged rate is written as in the reference, "24.0"
+---@param vmaf boolean          append the motion score
+---@param compat boolean|nil    an unchanged rate is written as in the reference, "24.0"
 ---@return string
 function opensora20.suffix(row, fps_max, vmaf, compat)
   local said, fps = {}, opensora20.rate(row.fps, fps_max)
@@ -52,7 +52,7 @@ end
 
 --- A function that returns these texts, by the settings.
 ---@param settings table  baked: dataset, compat
----@by their numbers in batches
+---@param indexes moonreel.Index[]  by their numbers in batches
 ---@return nil|fun(source: integer, id: integer): string  id: a batch's, from 0; nil: captions are
 ---   not extended
 function opensora20.teller(settings, indexes)
@@ -84,9 +84,9 @@ end
 
 --- Frames of a sample that are used, from 0.
 ---@param frames integer      of the clip
----@number of frames to use
+---@param count integer       number of frames to use
 ---@param interval integer
----@first of the possible starts
+---@param start integer       first of the possible starts
 ---@return integer[]|nil  nil: the clip is too short
 function opensora20.frames(frames, count, interval, start)
   local last, out = math.min(start + count * interval, frames) - 1, {}

@@ -28,9 +28,9 @@ end
 
 --- The order of a run from its first step on.
 ---@param settings table  baked
----@from moonreel.settings.sources, each with its index; or one index
+---@param list table[]|mr.Index  from moonreel.settings.sources, each with its index; or one index
 ---@param quarantine? string  path of the run's quarantine.jsonl
----@ranks of the run (1): an epoch of a reference is a multiple of them
+---@param ranks? integer      ranks of the run (1): an epoch of a reference is a multiple of them
 ---@return mr.Order order  order:next() -> micro-batches, order:skip(n)
 function order.open(settings, list, quarantine, ranks)
   local o = rule_of(settings)

@@ -62,8 +62,8 @@ end
 --- A function that reads one field of a row; nil if the row has no value.
 ---@param name string
 ---@param columns string[]  of the index
----@the command, for the error MR_E_USAGE, which names the nearest field
----@allow only fields with numbers
+---@param who string        the command, for the error MR_E_USAGE, which names the nearest field
+---@param number? boolean   allow only fields with numbers
 ---@return fun(r: table): any
 function row.reader(name, columns, who, number)
   local field = by_name[name]

@@ -115,7 +115,7 @@ end
 ---@param index moonreel.Index
 ---@param folder string     000000.tar, 000001.tar, ...
 ---@param facts_of fun(row: table): table  the metadata of a clip
----@shard_bytes: a shard is closed when it is at least this large (1 GB); tick
+---@param given table  shard_bytes: a shard is closed when it is at least this large (1 GB); tick
 ---@return integer shards
 function shards.write(index, folder, facts_of, given)
   local i, shard = 1, 0
@@ -236,7 +236,7 @@ end
 --- Extracts the clips of shards into a folder, each to its original path, and writes a list of them
 -- next to them.
 ---@param from string    the folder of the shards
----@folder for the clips; equal existing files are kept
+---@param folder string  folder for the clips; equal existing files are kept
 ---@param tick? fun(done: integer)
 ---@return string list     the list, for ingest
 ---@return string|nil source  the source name in the keys of the shards' index

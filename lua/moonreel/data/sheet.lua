@@ -75,8 +75,8 @@ end
 
 --- Writes a PNG with frames of some rows, each below its text.
 ---@param path string
----@rows of an index; one without a text has no line for it
----@frames: number for each clip (6); height, width: of a tile (96, 160)
+---@param rows table[]     rows of an index; one without a text has no line for it
+---@param given? table     frames: number for each clip (6); height, width: of a tile (96, 160)
 ---@return table[] failed  {row, why}: clips that cannot be read; their lines are empty
 ---@return integer height  of the picture
 ---@return integer width

@@ -5,7 +5,7 @@ local base = require "moonreel.core.base"
 local temporary = {}
 
 --- Makes the folder; it has to be closed.
----@a new path for it; absent: a path in the system's temporary folder
+---@param path string|nil  a new path for it; absent: a path in the system's temporary folder
 ---@return table folder    path
 function temporary.folder(path)
   if not path then

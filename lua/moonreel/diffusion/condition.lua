@@ -48,7 +48,7 @@ end
 --- The number of latent frames that a condition gives at an end.
 ---@param name string
 ---@param step integer    pixel frames of a latent frame
----@the first latent frame covers one pixel frame
+---@param causal boolean  the first latent frame covers one pixel frame
 ---@return integer
 function condition.length(name, step, causal)
   local row = of(name)

@@ -24,7 +24,7 @@ function eval_times.of(settings)
 end
 
 --- The number of model passes for each sample.
----@eval_timesteps, num_eval_timesteps, eval_in_turn
+---@param settings table  eval_timesteps, num_eval_timesteps, eval_in_turn
 ---@return integer
 function eval_times.passes(settings)
   return settings.eval_in_turn and 1 or (named(settings))

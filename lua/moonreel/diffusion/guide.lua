@@ -21,10 +21,10 @@ end
 
 --- The scale of an image over the latent frames of a clip: it grows from 1 at the first frame, less
 -- with every step.
----@from guide.scales
+---@param image number     from guide.scales
 ---@param i integer        step, from 0
 ---@param steps integer
----@number of latent frames
+---@param frames integer   number of latent frames
 ---@return number[]
 function guide.over_frames(image, i, steps, frames)
   local last, list = image + (1 - image) * i / steps, {}
@@ -35,11 +35,11 @@ function guide.over_frames(image, i, steps, frames)
 end
 
 --- The scale of an image at every latent frame in a step.
----@as in guide.scales; scale_temporal_osci
+---@param o table          as in guide.scales; scale_temporal_osci
 ---@param kind string      the condition
 ---@param i integer        step, from 0
 ---@param steps integer
----@number of latent frames
+---@param frames integer   number of latent frames
 ---@return number[]
 function guide.image(o, kind, i, steps, frames)
   local _, image = guide.scales(o, i)
@@ -58,7 +58,7 @@ end
 ---@param v mr.Value          f32 [3 B or 2 B, C, T, H, W]: for the prompts, for the negative
 ---   prompts, for those without the condition
 ---@param text mr.Value       f32 [1]
----@f32 [T]; nil: there are two predictions
+---@param image mr.Value|nil  f32 [T]; nil: there are two predictions
 ---@return mr.Value           f32 [B, C, T, H, W]
 function guide.mix(v, text, image)
   local B, C, frames, H, W = table.unpack(v.shape)

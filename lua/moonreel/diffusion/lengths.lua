@@ -12,8 +12,8 @@ local BLOCK, LATENT = 17, 5
 function lengths.counted(frames) return frames // BLOCK * LATENT end
 
 --- The reason why all times of clips of this length become 0; nil if they do not.
----@compat, and use_timestep_transform and shift of the scheduler
----@pixel frames
+---@param given table     compat, and use_timestep_transform and shift of the scheduler
+---@param frames integer  pixel frames
 ---@return string|nil
 function lengths.lost(given, frames)
   if not given.compat or not given.use_timestep_transform or given.shift or frames == 1

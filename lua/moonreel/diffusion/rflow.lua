@@ -65,7 +65,7 @@ end
 --- The factor of the timestep transform for clips of one size, by the settings.
 ---@param settings table  scheduler, compat
 ---@param dtype string     compute dtype of the run: under compat a bf16 run rounds sizes
----@as in rflow.ratio
+---@param size table       as in rflow.ratio
 ---@return number|nil ratio    nil: no transform
 ---@return function|nil round  for rflow.transform and rflow.schedule
 function rflow.ratio_of(settings, dtype, size)
@@ -125,11 +125,11 @@ end
 --- Draws the training time of one sample, shifted by the settings.
 ---@param settings table  scheduler, compat
 ---@param pipe mr.Pipeline
----@height, width, frames: in pixels; latent: {C, T, H, W}
+---@param size table       height, width, frames: in pixels; latent: {C, T, H, W}
 ---@param seed integer
 ---@param key integer      sample key
 ---@param epoch integer
----@number of steps that the run has made
+---@param step integer     number of steps that the run has made
 ---@return number t        0..1000
 ---@return number|nil ratio  the factor of the shift, if it changes with the steps
 function rflow.draw(settings, pipe, size, seed, key, epoch, step)
@@ -146,7 +146,7 @@ end
 
 --- The times of a sampling run, from noise down: n values of 0 < t <= 1000.
 ---@param n integer
----@factor of the timestep transform; nil: no transform
+---@param ratio number|nil   factor of the timestep transform; nil: no transform
 ---@param round function|nil  as in rflow.ratio
 function rflow.schedule(n, ratio, round)
   local t = {}
@@ -160,7 +160,7 @@ end
 --- The times of a rendering, from noise down, shifted by the settings.
 ---@param settings table  scheduler, compat
 ---@param pipe mr.Pipeline
----@height, width, frames: in pixels; latent: {C, T, H, W}
+---@param size table       height, width, frames: in pixels; latent: {C, T, H, W}
 ---@param request table    steps
 ---@return number[]        0 < t <= 1000, one for each step
 function rflow.times(settings, pipe, size, request)
@@ -262,7 +262,7 @@ function rflow.noised(mask)
 end
 
 --- Runs the steps of a compiled sampling graph.
----@of a graph from rflow.step, with its other inputs set
+---@param prog mr.Program     of a graph from rflow.step, with its other inputs set
 ---@param io table            z: tensor [B, ...]; times: list of steps, each a list [B]; mask: rows
 ---   or nil; noise(step): a tensor of new noise, only with a mask; watch(step, prog, z): called
 ---   after each step

@@ -21,7 +21,7 @@ end
 --- Shifts a time towards noise, with each operation rounded to f32 as in the reference: the
 -- sinusoid of a time turns one unit in its last place into 6e-5.
 ---@param t number      0..1
----@from shift.alpha
+---@param alpha number  from shift.alpha
 ---@return number
 function shift.of(t, alpha)
   return f32(f32(f32(alpha) * t) / f32(1 + f32(f32(alpha - 1) * t)))
@@ -38,7 +38,7 @@ end
 --- The times of a sampling run, from noise down: n + 1 times for n steps; the last is 0. Before the
 -- shift they are evenly spaced in f32.
 ---@param n integer
----@nil: they are not shifted
+---@param alpha number|nil  nil: they are not shifted
 ---@return number[]
 function shift.schedule(n, alpha)
   local step, times = f32(1 / n), {}

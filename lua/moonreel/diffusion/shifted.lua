@@ -53,7 +53,7 @@ local function cells_of(pipe) return pipe.model.config.patch_size ^ 2 | 0 end
 local function alpha_of(size, cells) return shift.alpha({table.unpack(size.latent, 2)}, cells) end
 
 --- Draws the training time of one sample. A run in bf16 rounds it to bf16.
----@compat; train_times: "uniform", otherwise by the size
+---@param settings table  compat; train_times: "uniform", otherwise by the size
 ---@param pipe mr.Pipeline
 ---@param size table       latent: {C, T, H, W}
 ---@param seed integer
@@ -131,7 +131,7 @@ function shifted.step(g, given)
 end
 
 --- Runs the steps of a compiled sampling graph.
----@of a graph from shifted.step, with its other inputs set
+---@param prog mr.Program  of a graph from shifted.step, with its other inputs set
 ---@param io table         z: tensor [B, ...]; times: from shifted.times; copies: as in the step;
 ---   guided: scales for moonreel.diffusion.guide; kind: the condition; takes_guidance: the model
 ---   has an input `guidance` for that of text; watch(step, prog, z): called after each step

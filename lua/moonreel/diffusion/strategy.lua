@@ -63,7 +63,7 @@ end
 --- The group by which a loop continues from the end of the previous clip, which is its last
 -- reference.
 ---@param loop integer
----@number of the clip among the references, from 0
+---@param reference integer  number of the clip among the references, from 0
 ---@param length integer     latent frames
 ---@param edit number
 ---@return table group
@@ -97,7 +97,7 @@ end
 
 --- Copies the frames that the groups of a loop take from references into latents.
 ---@param z mr.Tensor       latents [C, T, H, W] of one rendering; changed in place
----@from strategy.parse
+---@param groups table[]    from strategy.parse
 ---@param options table     references: latents [C, T', H, W] in order; loop, from 0; align: starts
 ---   are rounded to multiples of it
 ---@return mr.Tensor mask   f32 [T]: 1 is rendered, 0 kept; values in between: how much is edited

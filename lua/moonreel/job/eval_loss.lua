@@ -212,7 +212,7 @@ end
 
 --- Measures the loss of ckpt_path's weights on the samples that dataset.hold_back excludes, or on
 -- all samples if there are none.
----@as in eval_loss.run
+---@param settings table  as in eval_loss.run
 ---@param given table     write
 ---@return table[]|nil rows  {resolution, frames, batch, samples, loss, losses, errors}: losses by
 ---   time with their standard errors (json.null for one sample); nil: a signal came
@@ -227,7 +227,7 @@ end
 ---@param settings table  baked; steps: batches of each bucket, 0: all
 ---@param given table     write
 ---@return integer exit code
----@rows from eval_loss.measure; path of the file
+---@return table facts    rows from eval_loss.measure; path of the file
 function eval_loss.run(settings, given)
   local r <close> = work.new(settings, given)
   local rows, stop = rows_of(r)

@@ -6,7 +6,7 @@ local job = {}
 ---@param settings table     baked; job is not "train"
 ---@param given table|nil    write: takes each line instead of standard output
 ---@return integer exit code
----@facts of the job
+---@return table facts       facts of the job
 function job.run(settings, given)
   return require("moonreel.job." .. settings.job).run(settings, given or {})
 end

@@ -48,7 +48,7 @@ function Work:__close()
 end
 
 --- Opens the index of dataset.data_path.
----@true: only the samples that are held back, if there are any
+---@param held boolean|nil  true: only the samples that are held back, if there are any
 function Work:open_index(held)
   self.index = self:keep(blame.field(self.settings, "dataset.data_path", samples.open_index, self,
     held))

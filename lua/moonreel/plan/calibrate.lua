@@ -6,7 +6,7 @@ local calibrate = {}
 
 --- How much longer steps took than planned: the median over the buckets of the plan.
 ---@param p table       from plan.of
----@from mr.Truth rows(): bucket, measured_s
+---@param rows table[]  from mr.Truth rows(): bucket, measured_s
 ---@return number|nil   nil if no bucket of the plan was measured
 function calibrate.factor(p, rows)
   local measured, factors = {}, {}
@@ -23,7 +23,7 @@ end
 
 --- Changes the machine of a mesh to what a run measured.
 ---@param mesh moonreel.plan.Mesh  changed in place
----@times slower; nil: not measured
+---@param factor number|nil   times slower; nil: not measured
 ---@param began integer|nil   bytes of the process when the run began; the process may have worked
 ---   before
 function calibrate.as_run(mesh, factor, began)
@@ -33,7 +33,7 @@ end
 
 --- Compares planned and measured values of each bucket, in the rows.
 ---@param p table
----@from mr.Truth rows(); gets planned_s, planned_bytes
+---@param rows table[]  from mr.Truth rows(); gets planned_s, planned_bytes
 function calibrate.compare(p, rows)
   local of = {}
   for _, b in ipairs(p.buckets) do

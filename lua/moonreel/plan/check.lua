@@ -34,7 +34,7 @@ end
 
 --- A row per recipe, stage and mesh.
 ---@param names string[]     recipes; empty: all that ship
----@from moonreel.plan.mesh
+---@param meshes table[]     from moonreel.plan.mesh
 ---@param overrides table[]  of the command line
 ---@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil if
 ---   planning failed; `why` says what is wrong, and what would fit

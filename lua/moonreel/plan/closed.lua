@@ -141,7 +141,8 @@ end
 --- Bytes of a token in bf16 that blocks keep without recomputation.
 ---@param width integer
 ---@param eager number  bytes that eager kernels keep, in widths
----@number of norms in these, whose normed tokens a modulating kernel does not keep
+---@param norms number  number of norms in these, whose normed tokens a modulating kernel does not
+---   keep
 ---@return number
 function closed.kept(width, eager, norms)
   return width * (eager - 2 * norms)

@@ -207,7 +207,7 @@ end
 
 --- The first rank of a mesh with several.
 ---@param settings table
----@from `of`
+---@param models table   from `of`
 ---@param mesh moonreel.plan.Mesh
 ---@return moonreel.plan.Rank
 function Compiled:rank(settings, models, mesh)
@@ -221,7 +221,7 @@ end
 
 --- The state that one rank of a mesh keeps, and the part that it sends in a step.
 ---@param settings table
----@from `of`
+---@param models table   from `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table|nil  any bucket; nil: no micro-step runs, or the sent bytes are not needed
 ---@return table shares  regions: bytes by kind; state: their sum; saved: bytes that the rank saves;
@@ -305,7 +305,7 @@ end
 
 --- The micro-step of a bucket.
 ---@param settings table
----@from `of`
+---@param models table   from `of`
 ---@param bucket table   frames, height, width, batch
 ---@param choice integer[]|boolean|nil  of moonreel.trainer.recompute, if the settings leave it open
 ---@return table step  memory (as mr.Program memory()), copies and copies_wait (of
@@ -339,7 +339,7 @@ end
 
 --- The number of blocks of each kind in the micro-step of a bucket; it is the same on all ranks.
 ---@param settings table
----@from `of`
+---@param models table   from `of`
 ---@param bucket table
 ---@return integer[]
 function compiled.blocks(settings, models, bucket)
@@ -356,10 +356,10 @@ end
 
 --- The micro-step of a bucket on the first rank of a mesh.
 ---@param settings table
----@from `of`
+---@param models table   from `of`
 ---@param mesh moonreel.plan.Mesh
 ---@param bucket table
----@as in `step`
+---@param choice integer[]|boolean|nil  as in `step`
 ---@return table step  of `step`, if there is one rank; else memory, live, profile, parts and ops of
 ---   the rank's own graph; windows and buckets: bytes at its peak for gathered weights and for
 ---   gradients before reduction; story: its communication; sent: bytes of tokens that it sends, in

@@ -131,7 +131,7 @@ end
 
 --- The cost of a save: first each rank copies its share of the state to the host while training
 -- waits; then all ranks write to the store, as fast as their nodes send and the store accepts.
----@from plan.of, for GPUs
+---@param p table  from plan.of, for GPUs
 ---@return table  snapshot_s, write_s
 function course.save(p)
   local m, bytes = p.mesh.machine, p.saved_bytes / p.mesh.ranks
@@ -149,7 +149,7 @@ local function add_renderings(c, one)
 end
 
 --- The course of a run.
----@from plan.of
+---@param p table          from plan.of
 ---@param settings table
 ---@param given table|nil  surveys: plan.survey of the first epochs; stage: name of the stage;
 ---   stall_share, stall_s: share of a rank's steps whose data come late, and by how many seconds

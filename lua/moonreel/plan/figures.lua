@@ -26,8 +26,8 @@ end
 
 --- The figures that decide the seconds of a bucket's optimizer step.
 ---@param mesh moonreel.plan.Mesh
----@number of micro-steps of a rank in it
----@from moonreel.plan.compiled, with by and encode_by
+---@param n integer      number of micro-steps of a rank in it
+---@param step table     from moonreel.plan.compiled, with by and encode_by
 ---@param update table   of its models, with by
 ---@param seconds table  of the step, as plan rows have them
 ---@return table[] list  {figure, seconds, share: of the step, value: of the machine, origin},

@@ -37,7 +37,7 @@ function held.slabs(settings, list)
 end
 
 --- The bytes of one rank that do not depend on the bucket.
----@from Compiled:share
+---@param shares table  from Compiled:share
 ---@return table        bytes by kind
 function held.fixed(settings, mesh, models, shares)
   local m, bytes = mesh.machine, {}
@@ -137,7 +137,7 @@ end
 
 --- Programs of all buckets are kept, limited by the recipe. Each row counts those of the others, as
 -- far as there is space.
----@from Open:row
+---@param rows table[]         from Open:row
 ---@return number|nil          bytes that programs may use, if that is less than the recipe's limit
 function held.keep_others(rows, settings, m)
   local all, least = { slots = 0, graphs = 0 }, nil

@@ -243,7 +243,7 @@ function Open:within(memory)
 end
 
 --- The recipe's buckets; of each resolution and length the one with the most tokens.
----@those of an index; nil: all of the recipe's table
+---@param list table[]|nil  those of an index; nil: all of the recipe's table
 ---@return table[]
 function Open:buckets(list)
   local s = self.settings
@@ -303,7 +303,7 @@ end
 
 --- Parts of a bucket's micro-step.
 ---@param b table
----@from Open:step, of these settings or of others
+---@param step table  from Open:step, of these settings or of others
 ---@return table      seconds: encode, forward, recompute, backward, exchange, micro: their sum
 function Open:micro(b, step) return seconds.micro(self, b, step) end
 

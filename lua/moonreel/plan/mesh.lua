@@ -24,7 +24,7 @@ local Mesh = {}
 Mesh.__index = Mesh
 
 --- Parses a text into a machine and numbers of GPUs.
----@"24x8xH100", "8xH100", "H100", "192", "4x8"; X is allowed for x
+---@param text string        "24x8xH100", "8xH100", "H100", "192", "4x8"; X is allowed for x
 ---@param name string|nil    name of the machine, if the text has none; default H100
 ---@return moonreel.plan.Mesh  with zero 0, sequence 1. Raises MR_E_USAGE for other texts, and if
 ---   both arguments name a machine

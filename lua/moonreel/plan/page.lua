@@ -242,7 +242,7 @@ local function title_of(p, several)
 end
 
 --- Plans as a page: one, or the stages of a recipe with their sum.
----@from plan.of; several have a stage
+---@param plans table[]  from plan.of; several have a stage
 ---@return string html
 function page.html(plans)
   local out, first = {}, plans[1]

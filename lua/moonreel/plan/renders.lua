@@ -31,9 +31,9 @@ end
 
 --- The cost of rendering the prompts of a recipe on the machine of a plan.
 ---@param settings table  baked
----@from moonreel.plan.compiled
+---@param models table    from moonreel.plan.compiled
 ---@param mesh moonreel.plan.Mesh
----@facts, rates: for E.plan
+---@param planned table   facts, rates: for E.plan
 ---@return table|nil      {seconds, clips, every, on}; nil: there are no renderings. seconds is nil
 ---   if the processors for it are not described
 function renders.of(settings, models, mesh, planned)
@@ -50,7 +50,7 @@ function renders.of(settings, models, mesh, planned)
 end
 
 --- The median time of the renderings of a run.
----@from moonreel.trainer.measured.of_run
+---@param facts table  from moonreel.trainer.measured.of_run
 ---@param on string    sampling.on
 ---@return number|nil seconds
 function renders.measured(facts, on)

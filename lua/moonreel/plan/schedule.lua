@@ -197,7 +197,7 @@ end
 
 --- The same step while the state is saved.
 ---@param mesh moonreel.plan.Mesh
----@from schedule.of
+---@param how table   from schedule.of
 ---@param save table  snapshot_s, write_s
 ---@return table how  {seconds, events, times}
 function schedule.saving(mesh, how, save)

@@ -313,7 +313,7 @@ local function try(self, way)
 end
 
 --- Finds every way to shard, share tokens and recompute, the fastest that fits first.
----@mesh, compiled: as in plan.open
+---@param given table   mesh, compiled: as in plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with more values
 ---@return table[] rows  {sequence, layers, tp_size (1 if the recipe has it), recompute, pairs,
 ---   attention, values: the fields to set; fits, zero, rate (samples per second), memory, bucket:

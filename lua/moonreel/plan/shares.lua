@@ -82,7 +82,7 @@ local EXCHANGES = { all_to_all = true, shift = true, gather_shares = true, reduc
 function shares.exchanges(row) return EXCHANGES[row.op] == true end
 
 --- The rows that a rank computes in a micro-step, without those that send to others.
----@from mr.Program times() or kinds(), of a rank's own graph
+---@param rows table[]   from mr.Program times() or kinds(), of a rank's own graph
 ---@return table[]
 function shares.computed(rows)
   local list = {}
@@ -93,7 +93,7 @@ function shares.computed(rows)
 end
 
 --- Bytes that a rank sends in a micro-step to the ranks that share its tokens or its layers.
----@from mr.Program times() or kinds(), of its own graph
+---@param rows table[]   from mr.Program times() or kinds(), of its own graph
 ---@return number
 function shares.sent(rows)
   local sent = 0
@@ -111,7 +111,7 @@ function shares.sent(rows)
 end
 
 --- The number of communications of a rank in a step, or in a program of an encoder.
----@from mr.Program times() or kinds(), of its own graph
+---@param rows table[]   from mr.Program times() or kinds(), of its own graph
 ---@return integer
 function shares.calls(rows)
   local calls = 0
@@ -127,8 +127,8 @@ Rank.__index = Rank
 --- The first rank of a mesh with several.
 ---@param settings table
 ---@param mesh moonreel.plan.Mesh
----@from moonreel.plan.compiled
----@facts of the device, rates: for E.plan
+---@param models table     from moonreel.plan.compiled
+---@param given table      facts of the device, rates: for E.plan
 ---@return moonreel.plan.Rank  pipe, team, exec: for compiling its graphs; reduces: every micro-step
 ---   ends with the reduction; update: memory of its optimizer's step; saved: bytes of a checkpoint
 ---   that it writes

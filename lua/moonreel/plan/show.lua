@@ -450,7 +450,7 @@ local function truth_lines(p, put)
 end
 
 --- A row per stage and a total.
----@from plan.of, each with stage and, if steps are known, course
+---@param plans table[]  from plan.of, each with stage and, if steps are known, course
 ---@return table[] columns, table[] rows  for moonreel.text.table
 function show.stage_table(plans)
   local rows, total = {}, { stage = "total", steps = 0, hours = 0, gpu_hours = 0, known = true }

@@ -83,7 +83,7 @@ end
 ---@param open table
 ---@param memory number
 ---@param options table  json
----@for moonreel.plan.solve remedies
+---@param bake function  for moonreel.plan.solve remedies
 ---@return integer exit code: 5 when not even one sample of a bucket fits
 function solved.fit(open, memory, options, bake)
   local rows = named(solve.fit(open, memory))
@@ -201,9 +201,9 @@ local function reasons(rows)
 end
 
 --- Prints which recipes fit, or why not.
----@from moonreel.plan.check
+---@param rows table[]  from moonreel.plan.check
 ---@param options table
----@true: the recipes were named; false: all that ship
+---@param asked boolean   true: the recipes were named; false: all that ship
 ---@return integer exit code: 5 if one does not fit, 3 if a named one cannot be planned
 function solved.check(rows, options, asked)
   local bad, unknown = 0, false

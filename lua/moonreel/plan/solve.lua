@@ -225,7 +225,7 @@ end
 
 --- Changes with which a plan fits whose buckets are too large: the nearest ones, each planned.
 ---@param p table          from plan.of
----@mesh, compiled: as in plan.open
+---@param given table      mesh, compiled: as in plan.open
 ---@param bake fun(values: string[]): table  settings of the recipe with more values
 ---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
 ---   come last, without a total if there are many
@@ -274,7 +274,7 @@ end
 --- Changes with which a sample fits in buckets where none fits now.
 ---@param open table
 ---@param memory number
----@from fit or balance
+---@param rows table[]    from fit or balance
 ---@param bake function   as solve.remedies takes it
 ---@return table[] rows     as in solve.remedies
 ---@return number|nil memory  the least that is enough, if the machine has it
@@ -297,7 +297,7 @@ local function number(x) return ("%.14g"):format(x):gsub("^(%-?%d+)$", "%1.0") e
 
 --- A bucket table with other batches, in the syntax of a recipe.
 ---@param open table
----@from fit or balance; a bucket in which no sample fits is removed
+---@param rows table[]  from fit or balance; a bucket in which no sample fits is removed
 ---@return string
 function solve.table_text(open, rows)
   local solved, lines = {}, { "bucket_config = {" }

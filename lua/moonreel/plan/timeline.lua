@@ -10,7 +10,7 @@ local streams = { "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk" }
 
 --- The critical path of a step from its start to its end; consecutive events with the same name
 -- form one row.
----@from schedule.of: events, times
+---@param how table  from schedule.of: events, times
 ---@return table[] rows  {name, stream, seconds, share, events}
 function timeline.path(how)
   local rows, times = {}, how.times

@@ -54,7 +54,7 @@ end
 --- Default of a leaf or of a map.
 ---@param fold table
 ---@param keys table
----@of that field
+---@param schema table  of that field
 ---@return any value     marker.none for none, marker.absent for an entry that its map lacks
 ---@return any bare      the same without entries of default maps: the value under a `replace` above
 ---   it

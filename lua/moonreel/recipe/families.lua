@@ -133,7 +133,7 @@ end
 
 --- What reads a type in a record: false: nothing yet; "plan": only the plan. A type may be built
 -- for some of its records only.
----@an entry of `types` in fields.lua; its reader may be a table by records
+---@param row table      an entry of `types` in fields.lua; its reader may be a table by records
 ---@param record string
 ---@return string|boolean|nil
 function families.reader(row, record)

@@ -217,7 +217,7 @@ end
 --- The write that the result of a late-bound value means.
 ---@param schema table
 ---@param value any
----@the place where the function was written
+---@param p table      the place where the function was written
 ---@param path string
 ---@return table write
 function layer.of_result(schema, value, p, path)

@@ -7,7 +7,7 @@ local chain = {}
 ---@param list table[]   {open = fun(): mr.Sampler, ask = fun(clips: table|nil): options for
 ---   sampler:render, given the clips of the pipeline before}; all make the same number of
 ---   renderings
----@from the last one, as sampler:render returns them
+---@return table clips   from the last one, as sampler:render returns them
 function chain.render(list)
   local clips
   for _, one in ipairs(list) do

@@ -13,7 +13,7 @@ Conditions.__index = Conditions
 ---@param codec mr.Codec
 ---@param item table     words, seed, paths (of files, or clips), strategy: from
 ---   moonreel.sample.request
----@from request.read: height, width, condition_length, condition_edit, align
+---@param r table        from request.read: height, width, condition_length, condition_edit, align
 ---@param compat boolean|nil  references are scaled as the reference scales them
 ---@return table
 function conditions.new(codec, item, r, compat)

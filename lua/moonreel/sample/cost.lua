@@ -132,7 +132,7 @@ end
 --- The cost of the programs for a recipe's own renderings.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models
----@from E.plan
+---@param exec mr.Exec      from E.plan
 ---@param how table         seconds: fun(prog), for one run of a program; planned: facts and rates
 ---   for E.plan
 ---@return number seconds
@@ -148,7 +148,7 @@ end
 -- checkpoint, making programs, collecting garbage after each batch, writing files.
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models
----@from E.plan
+---@param exec mr.Exec      from E.plan
 ---@param here table        saved_bytes; clock: fun(), the time to measure; fresh: a separate
 ---   process renders
 ---@return number seconds
@@ -168,7 +168,7 @@ function cost.is_whole(pipe) return not pipe.autoencoder.apart and #pipe:texts_a
 ---@param settings table    baked
 ---@param pipe mr.Pipeline  its models, whole
 ---@param device mr.Device
----@as for cost.around
+---@param here table        as for cost.around
 ---@return number seconds
 function cost.whole(settings, pipe, device, here)
   local options = prompts.options(prompts.read(nil, settings).rows)

@@ -62,7 +62,7 @@ end
 ---@param s table       settings of the clip
 ---@param given table   options of Sampler:request for the clip: prompts, seeds, steps, num_sample,
 ---   batch_size
----@pixels of a token's side in the clip's model
+---@param cell integer  pixels of a token's side in the clip's model
 ---@return table        options for Sampler:request
 function first_frame.options(s, given, cell)
   local height, width = size_of(s, cell)
@@ -92,7 +92,7 @@ end
 
 --- The request for the clip, which continues from the pictures.
 ---@param given table     options for Sampler:request
----@from Sampler:render
+---@param pictures table  from Sampler:render
 ---@return table
 function first_frame.goes_on(given, pictures)
   local options = {}

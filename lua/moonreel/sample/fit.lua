@@ -54,8 +54,8 @@ local function smaller(r, share)
 end
 
 --- Refuses a rendering that does not fit.
----@from moonreel.sample.request
----@from fit.bytes
+---@param r table         from moonreel.sample.request
+---@param bytes integer   from fit.bytes
 ---@param free integer    bytes of the device
 function fit.check(r, bytes, free)
   if bytes <= free then

@@ -36,7 +36,7 @@ function Folder:path()
 end
 
 --- Refuses to replace files.
----@names of the files to write into it
+---@param names string[]  names of the files to write into it
 function Folder:keep(names)
   for _, name in ipairs(self.named and names or {}) do
     local path = self.named .. "/" .. name

@@ -45,7 +45,7 @@ end
 --- Frames of a rendering that are copies of a given one: an autoencoder that is not causal makes
 -- several frames of its latent frame. They are not shown.
 ---@param auto mr.Autoencoder
----@as in given.parts
+---@param r table         as in given.parts
 ---@return integer first, integer last
 function given.copies(auto, r)
   local step, causal = frames_of(auto, r)
@@ -81,7 +81,7 @@ end
 --- Latents that are given to a rendering.
 ---@param codec mr.Codec
 ---@param item table   paths: of references; seed
----@as in given.parts
+---@param r table      as in given.parts
 ---@return mr.GivenPart[]
 function given.read(codec, item, r)
   local list, auto = {}, codec.auto

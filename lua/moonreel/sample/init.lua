@@ -198,7 +198,7 @@ function Prepared:close() self.source:close() end
 Prepared.__close = Prepared.close
 
 --- Loads the models of a checkpoint.
----@as in sample.prepare
+---@param spec string      as in sample.prepare
 ---@param given table|nil
 ---@return mr.Sampler      as from Prepared:open
 function sample.open(spec, given)
@@ -231,7 +231,7 @@ end
 
 --- The program of one Euler step over B renderings.
 ---@param r table    the request
----@the other values on which it depends, with a `key` of them
+---@param way table  the other values on which it depends, with a `key` of them
 ---@return table     step, dims {B, C, T, H, W}, way
 function Sampler:program(r, way)
   local key = ("%dx%dx%d b%d %s"):format(r.frames, r.height, r.width, r.batch, way.key)
@@ -439,7 +439,7 @@ end
 --- The programs for rendering a recipe's own prompts, compiled without weights.
 ---@param settings table     baked
 ---@param pipe mr.Pipeline   its models
----@from E.plan
+---@param exec mr.Exec       from E.plan
 ---@return table step        prog: mr.Program of an Euler step; runs: number of its runs
 ---@return table request
 function sample.programs(settings, pipe, exec)
@@ -453,9 +453,9 @@ end
 --- A sampler of models without weights, for measuring the cost of a rendering, which does not
 -- depend on weights.
 ---@param settings table     baked
----@its models, none of them separate
+---@param pipe mr.Pipeline   its models, none of them separate
 ---@param exec mr.Exec
----@the device of exec; both stay open
+---@param device mr.Device   the device of exec; both stay open
 ---@return mr.Sampler
 function sample.bare(settings, pipe, exec, device)
   return setmetatable({settings = settings, defaults = settings, path = "no checkpoint",

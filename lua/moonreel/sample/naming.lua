@@ -33,9 +33,9 @@ local function rules(found, s)
 end
 
 --- The names of the renderings of prompts.
----@from moonreel.sample.prompts
+---@param found table     from moonreel.sample.prompts
 ---@param s table         settings: sampling, compat
----@from moonreel.sample.request: items, frames, loop
+---@param request table   from moonreel.sample.request: items, frames, loop
 ---@return mr.Naming      stem(item), files(), folder, text
 function naming.new(found, s, request)
   local theirs = s.compat == "opensora-2.0"

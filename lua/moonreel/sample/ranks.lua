@@ -54,7 +54,7 @@ end
 -- share. Collective.
 ---@param settings table      with plugin_config_ae
 ---@param team mr.Team
----@a separate autoencoder
+---@param auto mr.Autoencoder a separate autoencoder
 function ranks.clips(settings, team, auto)
   local how = clips.of(settings)
   how.ranks = math.min(how.ranks, team.size)

@@ -60,7 +60,7 @@ function references.frames(paths, i)
 end
 
 --- Pixels of a reference.
----@as in references.frames
+---@param paths table    as in references.frames
 ---@param i integer
 ---@param r table        height, width
 ---@param how table      exact: scaled as in the reference implementation, for an autoencoder that

@@ -70,7 +70,7 @@ end
 
 --- Settings for weights.
 ---@param source mr.Checkpoint
----@as in settings.bake, over the values of config.json or the recipe
+---@param overrides table  as in settings.bake, over the values of config.json or the recipe
 ---@return table settings
 function released.settings(source, overrides)
   local folder, recipe = known(source.path)

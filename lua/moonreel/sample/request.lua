@@ -153,7 +153,7 @@ local function whole(side, cell) return cell and -(-side // cell) * cell or side
 
 --- Refuses fields that only another way of rendering uses.
 ---@param settings table   baked
----@fields of sampling
+---@param fields string[]  fields of sampling
 ---@param instead string   what to try
 function request.refuse(settings, fields, instead)
   for _, name in ipairs(fields) do
@@ -166,9 +166,9 @@ function request.refuse(settings, fields, instead)
 end
 
 --- Reads options over settings.
----@as in sampler:render
+---@param given table        as in sampler:render
 ---@param settings table     baked: sampling, scheduler, resolutions
----@the flow module: moonreel.sample.rflow, moonreel.sample.shifted
+---@param along table        the flow module: moonreel.sample.rflow, moonreel.sample.shifted
 ---@param pipe table         cleans: captions are cleaned before they are encoded; cell: sides are
 ---   multiples of this number of pixels; nil: of any
 ---@return table             frames, height, width, fps, save_fps, batch, loop, num_sample, and the

@@ -73,7 +73,7 @@ function along.read(o, s)
 end
 
 --- Words, paths and strategy of a prompt.
----@prompt; reference, strategy: texts from the options, or nil
+---@param row table   prompt; reference, strategy: texts from the options, or nil
 ---@param _ table
 ---@param s table     settings
 ---@param pipe table  cleans: captions are cleaned before they are encoded
@@ -143,7 +143,7 @@ end
 ---@param self mr.Sampler
 ---@param item table  of the request
 ---@param r table     the request
----@kept(loop): number of frames at the end of a piece that the next one needs
+---@return table      kept(loop): number of frames at the end of a piece that the next one needs
 function along.conditions(self, item, r)
   return conditions.new(self.codec, item, r, self.settings.compat ~= nil)
 end

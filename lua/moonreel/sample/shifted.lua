@@ -197,7 +197,7 @@ end
 ---@param self mr.Sampler
 ---@param item table  of the request
 ---@param r table     the request
----@parts: from moonreel.sample.given; kept(loop): 0, no piece follows
+---@return table      parts: from moonreel.sample.given; kept(loop): 0, no piece follows
 function along.conditions(self, item, r)
   local parts = blame.field(self.defaults, "sampling.cond_type", given.read, self.codec, item, r)
   return { parts = parts, kept = function() return 0 end }

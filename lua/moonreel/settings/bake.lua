@@ -324,8 +324,8 @@ local steps = { load_files, add_overrides, start_fold, collect, add_environment,
 --- Bakes in this process.
 ---@param file table      from files.root
 ---@param arguments table[]  {key, text, argument}
----@bake this stage of the recipe
----@the loader of a bake that has read the same files
+---@param stage string|nil   bake this stage of the recipe
+---@param files_so_far table|nil  the loader of a bake that has read the same files
 ---@param inherits table|nil  settings that the file replaces: {settings, moved}, as in
 ---   settings.with
 ---@return table settings

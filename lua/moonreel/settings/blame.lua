@@ -31,7 +31,7 @@ end
 ---@param settings table
 ---@param path string
 ---@param code string   "MR_E_..."
----@for string.format
+---@param form string   for string.format
 function blame.raise(settings, path, code, form, ...)
   base.raise(code, at_place(blame.place(settings, path), form:format(...)))
 end
@@ -128,7 +128,7 @@ end
 --- Calls f with settings whose records replace others; an error names the others, as recipes and
 -- arguments write them.
 ---@param settings table
----@as in settings.with
+---@param moved table  as in settings.with
 ---@param f function
 ---@return any ...  results of f
 function blame.renamed(settings, moved, f, ...)

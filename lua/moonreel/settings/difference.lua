@@ -3,7 +3,7 @@
 local kinds = require "moonreel.recipe.kinds"
 
 --- Leaves whose values differ, in the order of paths.
----@settings, for example of a checkpoint
+---@param was table   settings, for example of a checkpoint
 ---@param now table   settings
 ---@return table[] rows  {path, was = text | nil, now = text | nil, at = place that set the present
 ---   value, and from its field: resume = free | warn | refuse, position, affects}

@@ -190,8 +190,8 @@ end
 --- Makes settings from leaves.
 ---@param leaves table[]  {path, keys, value, chain, row, schema}, in the order of paths; lengths of
 ---   buckets by number
----@{hash, recipe, notes, arguments = those of the command line, as typed}
----@{path, chain}: leaves of removed map entries
+---@param facts table     {hash, recipe, notes, arguments = those of the command line, as typed}
+---@param removed table[]  {path, chain}: leaves of removed map entries
 ---@return table
 function frozen.new(leaves, facts, removed)
   local self = { list = leaves, gone = removed, by_path = {}, values = {} }

@@ -41,7 +41,7 @@ end
 
 --- Settings with more fields set. Other values keep their origins.
 ---@param base table        baked
----@as in bake
+---@param overrides table   as in bake
 ---@param moved table|nil   records that replace others: {model = "img_flux"}; their fields keep the
 ---   origins of the latter
 ---@return table settings   baked

@@ -56,7 +56,7 @@ provenance.columns = { { key = "field" }, { key = "value", format = printer.shor
 --- The origin of the value of a key, or of every value below it: one row per link, oldest first.
 ---@param settings table
 ---@param key string
----@name the field in every row
+---@param whole boolean|nil  name the field in every row
 ---@return table[]
 function provenance.rows(settings, key, whole)
   local rows = {}

@@ -41,7 +41,7 @@ function readers.missing(settings)
 end
 
 --- Raises an error that names all such fields, if there are any.
----@only fields below this record
+---@param record string|nil  only fields below this record
 function readers.check(settings, record)
   local lines = {}
   for _, one in ipairs(readers.missing(settings)) do

@@ -25,9 +25,9 @@ end
 --- The arguments of an earlier launch that apply to the present one: without those that say where
 -- to start from, and those that are given again.
 ---@param earlier table    settings of the run that is continued
----@settings of the present launch; with another recipe no argument is taken
+---@param now table        settings of the present launch; with another recipe no argument is taken
 ---@param arguments table[]  {key, text, argument} of the present launch
----@the command of both launches
+---@param command table    the command of both launches
 ---@return table[] taken   {key, text, argument, taken = true}, weakest first
 function resume.taken(earlier, now, arguments, command)
   local given, taken = {}, {}

@@ -115,7 +115,7 @@ end
 ---@param files_read table   the loader of this bake
 ---@param outer table[]   layers of the outer recipe, without `stages`
 ---@param entries table   from stages.take
----@one of these
+---@param entry table     one of these
 ---@return table[] layers  weakest first
 function stages.layers(files_read, outer, entries, entry)
   local line = entry.recipe and recipe_layers(files_read, outer, entry) or {}

@@ -16,7 +16,7 @@ local function to_value(raw, schema)
 end
 
 --- The nested form of JSON: none is null, integer keys are text.
----@from settings:leaves()
+---@param leaves table[]  from settings:leaves()
 ---@return table
 function store.tree(leaves)
   local root = {}

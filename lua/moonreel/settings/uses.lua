@@ -149,9 +149,9 @@ local function each(arguments, settings, f)
 end
 
 --- Refuses arguments that no part of a run would read.
----@{key, argument} from words.parse
+---@param arguments table[]  {key, argument} from words.parse
 ---@param command string     "train" or "plan"
----@{settings} of the run, or of each of its stages
+---@param parts table[]      {settings} of the run, or of each of its stages
 function uses.refuse(arguments, command, parts)
   local read, unread = {}, {}
   for _, part in ipairs(parts) do
@@ -171,8 +171,8 @@ function uses.refuse(arguments, command, parts)
 end
 
 --- Refuses arguments that no rendering reads.
----@{key, argument} from words.parse
----@settings of the rendering
+---@param arguments table[]  {key, argument} from words.parse
+---@param settings table     settings of the rendering
 function uses.refuse_in_rendering(arguments, settings)
   each(arguments, settings, function(argument, leaf)
     if leaf.row.reader ~= "sample" and not matches(leaf.path, RENDERED) then

@@ -109,7 +109,7 @@ end
 
 --- Is a save due by the clock of the first rank? Other ranks learn it with the losses of a step.
 -- Jobs that take steps without saving have no `saved_s`.
----@saved_s: time of the last save, or of the beginning of the run
+---@param r mr.Run  saved_s: time of the last save, or of the beginning of the run
 function cadence.late(r)
   local minutes = r.settings.ckpt_minutes
   return r.saved_s and r.team.leads and minutes > 0 and base.now_s() - r.saved_s >= 60 * minutes
@@ -117,7 +117,7 @@ function cadence.late(r)
 end
 
 --- Is a checkpoint due after the step that has ended? All ranks give the same answer.
----@late: whether the clock of the first rank said so
+---@param r mr.Run  late: whether the clock of the first rank said so
 function cadence.due(r)
   local every = r.settings.ckpt_every
   r.late = r.late or r.team.size == 1 and cadence.late(r)

@@ -123,7 +123,7 @@ Conditions.__index = Conditions
 --- Makes the conditions of a run.
 ---@param settings table     baked: condition_config, seed
 ---@param pipe mr.Pipeline
----@codec, latents, plain, mesh: as moonreel.trainer.feed takes them
+---@param from table          codec, latents, plain, mesh: as moonreel.trainer.feed takes them
 ---@return mr.Conditions|nil  nil if the model takes no conditions
 function conditions.new(settings, pipe, from)
   if not pipe:takes "cond" then
@@ -172,7 +172,7 @@ end
 
 --- How often parts of clips are encoded separately, by their pixel frames.
 ---@param frames integer  of the clips, in pixels
----@the mean number of such parts in a clip
+---@return table<integer, number>  the mean number of such parts in a clip
 function Conditions:shares(frames)
   local latent, all, shares = self.auto:latent(frames, 1, 1)[2], 0, {}
   local fitting = frames > 1
@@ -207,7 +207,7 @@ end
 ---@param codec mr.Codec
 ---@param clip mr.Tensor           u8 [T, 3, H, W]
 ---@param part mr.ConditionPart
----@seed, key, epoch of its draws, which differ from those of the clip
+---@param draw table  seed, key, epoch of its draws, which differ from those of the clip
 ---@return mr.Tensor pixels, table|nil noise   for Codec:encode
 function conditions.part_of(codec, clip, part, draw)
   local shape = clip.shape
@@ -273,9 +273,9 @@ local function encoded(self, out, batch, size, pixels, rows)
 end
 
 --- Prepares the conditions of a batch.
----@from the loader
+---@param batch table           from the loader
 ---@param shape table           frames, height, width, batch
----@{C, T, H, W} of a clip's latents
+---@param size integer[]        {C, T, H, W} of a clip's latents
 ---@param pixels mr.Tensor|nil  u8 [B, F, 3, H, W]; nil: latents come from a cache
 ---@return table                for conditions.set
 function Conditions:prepare(batch, shape, size, pixels)

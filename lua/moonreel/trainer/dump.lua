@@ -26,7 +26,7 @@ end
 
 --- The inputs and outputs of a micro-step: of its batch and of its graph.
 ---@param batch table         for Step:start of moonreel.trainer.program
----@the one that has just run the batch
+---@param program mr.MicroStep  the one that has just run the batch
 ---@return table[] rows       {name, tensor}: t, fps, weight, keys, drop, mask [B, T], epoch, seed,
 ---   size (frames, height, width), text.NAME of the captions, pixels if the step encodes them;
 ---   loss, per_sample, latents and noise [B, C, T, H, W]; of an autoencoder its terms and draws
@@ -95,7 +95,7 @@ end
 -- as grad.NAME. The part of a tensor that ranks share is called NAME[from:to], or
 -- NAME[from:to,from:to] for rows and columns.
 ---@param path string
----@a program of the run
+---@param program mr.MicroStep  a program of the run
 ---@param gradients boolean|nil
 function dump.state(path, program, gradients)
   local list = regions_of(program.exec, not gradients)

@@ -4,7 +4,7 @@
 --- The largest integer b up to `most` with f(b) <= limit, or 0. f grows with b and is nearly
 -- linear: the line through the last two points gives the next guess, bisection follows if the guess
 -- fails.
----@the memory or time that a batch needs
+---@param f function      the memory or time that a batch needs
 ---@param limit number
 ---@param from integer    the first guess
 ---@param most integer

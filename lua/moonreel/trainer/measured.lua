@@ -32,9 +32,9 @@ local function bucket_of(self, key)
 end
 
 --- Sets the prediction for a step of a bucket.
----@the key of its micro-step
----@its name for people
----@seconds of micro-steps and update
+---@param key string       the key of its micro-step
+---@param name string      its name for people
+---@param seconds number   seconds of micro-steps and update
 ---@param bytes integer|nil bytes of the process while the step runs
 function Truth:expect(key, name, seconds, bytes)
   local one = bucket_of(self, key)

@@ -151,7 +151,7 @@ end
 --- The micro-step of a shape. For a bucket that comes for the first time it prints the cost.
 ---@param r table      the run
 ---@param shape table  from feed:shape
----@the shape of its bucket, whose clips may be longer
+---@param whole table  the shape of its bucket, whose clips may be longer
 ---@return table  of moonreel.trainer.programs
 function predict.micro_step(r, shape, whole)
   local bucket = r.bucket_of[program.key(whole)]

@@ -39,8 +39,8 @@ end
 
 --- Raises an error if blocks of a bucket keep more in host memory than the recipe allows.
 ---@param settings table
----@its name
----@from mr.Program memory() of its micro-step
+---@param bucket string   its name
+---@param memory table    from mr.Program memory() of its micro-step
 function program.check_buffer(settings, bucket, memory)
   local most = settings.grad_ckpt_buffer_size or 0
   if most > 0 and memory.pinned > most then
@@ -167,8 +167,8 @@ end
 --- A compiled micro-step.
 ---@param run mr.Exec
 ---@param pipe mr.Pipeline
----@as program.graph takes it
----@as program.graph takes it
+---@param shape table      as program.graph takes it
+---@param config table     as program.graph takes it
 ---@param g mr.Graph|nil   their graph, which is closed with the micro-step; nil: made here
 ---@return mr.MicroStep  with prog, graph, shape, key, pipe, exec
 function program.new(run, pipe, shape, config, g)
@@ -214,7 +214,7 @@ end
 
 --- Sets the inputs of one batch, whose memory may then be reused. Does not wait for a run that has
 -- begun.
----@for Step:start
+---@param batch table  for Step:start
 function Step:stage(batch)
   local set = self.pipe.reconstructs and reconstruction.set or set_inputs
   set(self.prog, batch, self)
@@ -249,7 +249,7 @@ function Step:moments()
 end
 
 --- Runs on one batch, and waits.
----@for Step:start
+---@param batch table   for Step:start
 ---@return number loss  sum over samples of weight x loss
 function Step:run(batch)
   return self:start(batch):get():reshape{-1}:totable()[1]

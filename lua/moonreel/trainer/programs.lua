@@ -266,10 +266,10 @@ end
 --- For a shape that does not fit: bytes that it needs without parameters and their state, bytes
 -- that it may use, and the largest batch of the same frames and size that fits these.
 ---@param shape table
----@bytes that are free on the device now
+---@param free integer  bytes that are free on the device now
 ---@return integer takes
 ---@return integer there
----@0: not even one sample
+---@return integer batch  0: not even one sample
 function Programs:shortage(shape, free)
   local there = free + self.shared
   local function takes(batch)

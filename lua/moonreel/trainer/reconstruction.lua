@@ -18,7 +18,7 @@ Feed.__index = Feed
 --- Makes the feed of a run.
 ---@param settings table  baked recipe
 ---@param pipe mr.Pipeline
----@ranks that share batches, one of which decodes them
+---@param mesh mr.Mesh|nil  ranks that share batches, one of which decodes them
 ---@return mr.Feed
 function reconstruction.feed(settings, pipe, mesh)
   return setmetatable({ group = mesh and mesh.group or nil,
@@ -29,7 +29,7 @@ end
 --- The number of frames of a batch's clips that train, from the first frame on: all, or by
 -- mixed_strategy fewer. It is drawn for the batch, by its first sample. The reference draws on all
 -- ranks but the first, and there more often; here it is drawn for every batch, with the same share.
----@from the loader: frames, keys, epoch
+---@param batch table  from the loader: frames, keys, epoch
 ---@return integer
 function Feed:frames(batch)
   if not self.strategy then
@@ -54,8 +54,8 @@ function Feed.shape(_, bucket)
 end
 
 --- The inputs of a micro-step for a decoded batch. The pixels stay in the loader's memory.
----@from the loader
----@the shape in which the batch is trained: all frames of its clips, or fewer
+---@param batch table  from the loader
+---@param shape table  the shape in which the batch is trained: all frames of its clips, or fewer
 ---@return table       for Step:start of moonreel.trainer.program
 function Feed:prepare(batch, shape)
   local pixels, weights = share.decoded(self.group, batch, { batch = shape.batch,
@@ -69,7 +69,7 @@ end
 
 --- Sets a program's inputs.
 ---@param prog mr.Program
----@from Feed:prepare
+---@param batch table  from Feed:prepare
 function reconstruction.set(prog, batch)
   prog:set("pixels", batch.pixels)
   prog:set("weight", T.from({ #batch.weight }, batch.weight))
@@ -82,7 +82,7 @@ end
 ---@param pipe mr.Pipeline   whose autoencoder trains
 ---@param shape table        frames, height, width, batch
 ---@param options table      of the graph
----@reduce, watched: as in program.config
+---@param config table       reduce, watched: as in program.config
 ---@param recompute function of a layer: whether it is recomputed in the backward pass, as in
 ---   program.recomputation
 ---@return mr.Graph          with loss; per_sample and its terms before their weights, by name

@@ -46,8 +46,8 @@ end
 -- rendering is made. Otherwise the time comes from the programs and the device's rates.
 ---@param s table  settings
 ---@param device mr.Device
----@saved_bytes; fresh: a separate process renders
----@of a processor, if fresh
+---@param here table  saved_bytes; fresh: a separate process renders
+---@return number seconds  of a processor, if fresh
 ---@return integer clips
 ---@return integer bytes of the process that renders
 function rendering_cost.on(s, device, here)

@@ -278,7 +278,7 @@ end
 --- Makes the sets that are due for the checkpoint of this step on the run's device, if the recipe
 -- says so.
 ---@param r mr.Run
----@returns when the checkpoint is committed
+---@param commit fun(r: mr.Run)  returns when the checkpoint is committed
 function renderings.between(r, commit)
   if r.settings.sampling.on == "device" and next(cadence.sets(r.settings, r.step)) then
     commit(r)
@@ -290,7 +290,7 @@ end
 --- The cost of renderings: for the journal, and as a line for the log; nil if there were no
 -- renderings.
 ---@param r mr.Run
----@the reason why times cannot be compared with the prediction
+---@param busy string|nil  the reason why times cannot be compared with the prediction
 ---@return table|nil facts
 ---@return string|nil line
 function renderings.took(r, busy)

@@ -67,7 +67,8 @@ end
 
 --- Opens the index of a run that reads one.
 ---@param r table     settings, progress
----@true: only the samples that are held back, if there are any; otherwise all samples
+---@param held boolean|nil  true: only the samples that are held back, if there are any; otherwise
+---   all samples
 ---@return mr.Index
 function samples.open_index(r, held)
   local list = sources.of(r.settings)
@@ -164,8 +165,9 @@ end
 
 --- Opens a loader for settings.
 ---@param r table        settings, index
----@for data.loader, where they override the settings: epochs, state, excluded, quarantine, ...
----@true: every sample once, even if the run uses the order of a reference
+---@param options table  for data.loader, where they override the settings: epochs, state,
+---   excluded, quarantine, ...
+---@param own? boolean    true: every sample once, even if the run uses the order of a reference
 ---@return mr.Loader
 function samples.open_loader(r, options, own)
   local s = r.settings
@@ -274,7 +276,7 @@ end
 -- start_step, or with the first epoch.
 ---@param r mr.Run
 ---@param manifest table|nil
----@skip the batches of this many steps from there on
+---@param skip integer|nil  skip the batches of this many steps from there on
 ---@return integer left_out  the samples in these
 function samples.loader(r, manifest, skip)
   local o, left_out = manifest and place_of(r, manifest) or start_of(r), 0

@@ -96,7 +96,7 @@ end
 
 --- Goes back to the newest checkpoint, unless the run has not passed the step of its last return.
 ---@param r mr.Run
----@for go_back
+---@param o table    for go_back
 ---@return boolean
 function saves.go_back_once(r, o)
   local further = r.step > (r.rolled_back_at or 0)
@@ -119,7 +119,7 @@ end
 -- training continues. A skipped save leaves no snapshot. A state that is not finite is never saved:
 -- the run goes back to the checkpoint before, or this raises MR_E_NONFINITE.
 ---@param r mr.Run
----@wait for a free buffer instead of skipping the save
+---@param last boolean|nil  wait for a free buffer instead of skipping the save
 function saves.take(r, last)
   if r.saved_step == r.step then
     return

@@ -40,7 +40,7 @@ local DISCRIMINATOR_LR <const> = 1e-4
 --- Declares the models; their errors name the lines of the fields.
 ---@param s table          settings
 ---@param dtype string
----@slices for ranks (moonreel.optim.ranks.cut)
+---@param cut table|nil    slices for ranks (moonreel.optim.ranks.cut)
 ---@param split mr.Split|nil  from moonreel.comm.mesh
 ---@return mr.Pipeline
 function setup.models_of(s, dtype, cut, split)

@@ -25,8 +25,8 @@ function share.of(group, B)
 end
 
 --- Pixels and weights of a batch that one of the ranks which share it has decoded.
----@nil: this rank has decoded it
----@from the loader
+---@param group mr.Group|nil  nil: this rank has decoded it
+---@param batch table         from the loader
 ---@param shape table         batch, frames, height, width
 ---@return mr.Tensor          u8 [B, T, 3, H, W]
 ---@return number[]

@@ -28,7 +28,7 @@ Spikes.__index = Spikes
 
 --- Starts the statistics of a run's norms and losses.
 ---@param policy table     settings.spike
----@from Spikes:state, as a manifest has it
+---@param known table|nil  from Spikes:state, as a manifest has it
 ---@return mr.Spikes
 function spikes.new(policy, known)
   known = known or {}
@@ -44,7 +44,7 @@ function Spikes:state()
 end
 
 --- The noise level of a micro-batch, from 0.
----@its mean time, from 0 (clean) to `of` (noise); a NaN has level 0
+---@param t number  its mean time, from 0 (clean) to `of` (noise); a NaN has level 0
 ---@param of number
 ---@return integer
 function spikes.level(t, of)
@@ -96,7 +96,7 @@ function Spikes:most_norm()
 end
 
 --- The first loss that is a spike; nil if there is no such loss.
----@{group, loss} of micro-batches, in their order; loss: their mean
+---@param losses table[]  {group, loss} of micro-batches, in their order; loss: their mean
 ---@return table|nil      {cause = "loss", value, limit, group, times: sigmas of the policy}
 function Spikes:of_losses(losses)
   for _, one in ipairs(losses) do
@@ -119,7 +119,7 @@ local function add_loss(self, one)
 end
 
 --- Judges a finite step and adds it to the statistics. Returns the spike, if it is one.
----@of its gradient; nil if it is not known, because the losses are a spike
+---@param norm number|nil  of its gradient; nil if it is not known, because the losses are a spike
 ---@param losses table[]   as of_losses takes them
 ---@return table|nil       {cause = "norm" or "loss", value, limit, times; for a loss its group, for
 ---   a norm steps: number of consecutive steps that were too large}

@@ -54,7 +54,7 @@ end
 -- parameters, so that moments of 8 bits have the same values for any number of ranks.
 ---@param settings table
 ---@param params mr.Params
----@ranks that share each layer, for which params are sliced
+---@param n integer  ranks that share each layer, for which params are sliced
 function state.check_scales(settings, params, n)
   local block = block_of(settings)
   local p, wide
@@ -306,8 +306,8 @@ function state.counts(r)
 end
 
 --- Restores them.
----@run_state of a manifest, or only its step and updates
----@param was table  run_state of a manifest, or its step and updates alone
+---@param r mr.Run
+---@param was table  run_state of a manifest, or only its step and updates
 function state.set_counts(r, was)
   r.step, r.updates, r.bad = was.step, was.updates, was.bad or 0
   r.rolled_back_at, r.spikes = was.rolled_back_at, spikes.new(r.settings.spike, was.spikes)

@@ -5,8 +5,8 @@ local json = require "moonreel.core.json"
 local waits = {}
 
 --- Adds the waiting times of ranks after a communication of all ranks.
----@{data_s, others_s} of each rank in this step so far; changed
----@how long each rank has waited for its data in this step
+---@param before table[]  {data_s, others_s} of each rank in this step so far; changed
+---@param data_s number[]  how long each rank has waited for its data in this step
 ---@param busy_s number[]  seconds since each rank left the last such communication, or began the
 ---   step: the first ranks wait for the last one
 function waits.count(before, data_s, busy_s)
@@ -29,7 +29,7 @@ function waits.longest(list)
 end
 
 --- The hosts of the ranks, in the order of their first ranks.
----@the host of each rank
+---@param names string[]  the host of each rank
 ---@return table           {name, ranks} of each host; `of`: the number of the host of each rank
 function waits.hosts(names)
   local hosts, numbers = { of = {} }, {}

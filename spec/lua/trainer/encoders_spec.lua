@@ -104,9 +104,9 @@ describe("encoders", function()
         e:batch { frames = frames, height = 128, width = 128, batch = 1 }
         return e.notes[1]
       end
-      local form = "a clip of %d frames of 128 x 128 is encoded in [%%d.]+ s with ([%%d.]+) GB at "
-        .. "work, decoded in [%%d.]+ s with ([%%d.]+) GB at work; by vae%%.piece_size = 0 it is "
-        .. "encoded in [%%d.]+ s with ([%%d.]+) GB at work, decoded in [%%d.]+ s with ([%%d.]+) GB"
+      local form = "a clip of %d frames of 128 x 128 is encoded in [%%d.]+ s with ([%%d.]+) GB in "
+        .. "use, decoded in [%%d.]+ s with ([%%d.]+) GB in use; by vae%%.piece_size = 0 it is "
+        .. "encoded in [%%d.]+ s with ([%%d.]+) GB in use, decoded in [%%d.]+ s with ([%%d.]+) GB"
       local encode, decode, whole_encode, whole_decode = notes(129):match(form:format(129))
       assert.is_true(tonumber(encode) < tonumber(whole_encode), e.notes[1])
       assert.is_true(1.5 * tonumber(decode) < tonumber(whole_decode), e.notes[1])
@@ -122,9 +122,9 @@ describe("encoders", function()
     with_encoders(function(e)
       local function note(frames)
         local _, bytes = e:batch { frames = frames, height = 128, width = 128, batch = 1 }
-        local form = "is encoded in ([%d.]+) s with ([%d.]+) MB at work and ([%d.]+) MB kept "
+        local form = "is encoded in ([%d.]+) s with ([%d.]+) MB in use and ([%d.]+) MB kept "
           .. "between sweeps, decoded in .*; by vae%.frames_at_once = 0 it is encoded in "
-          .. "([%d.]+) s with ([%d.]+) ([GM])B at work, decoded in [%d.]+ s with [^,]+ at work$"
+          .. "([%d.]+) s with ([%d.]+) ([GM])B in use, decoded in [%d.]+ s with [^,]+ in use$"
         local row = { e.notes[1]:match(form) }
         row[5] = row[5] * (row[6] == "G" and 1e3 or 1)
         for i = 1, 4 do
