@@ -53,7 +53,7 @@ describe("figures", function()
         by[one.figure] = one.seconds
         assert.equal(one.seconds / 64, one.share)
       end
-      expected["how far GPUs differ"], expected.launch_s, expected["peak.bf16"] = 0.125, 6, 16
+      expected["differences between GPUs"], expected.launch_s, expected["peak.bf16"] = 0.125, 6, 16
       assert.same(expected, by)
     end
     check(1, 4, 1, { ["peak.memory"] = 20.25, ["host.read"] = 0.75, ["node.link"] = 1.5625 })
