@@ -264,7 +264,7 @@ mr_status mr_graph_window(mr_graph *g, mr_ref x, int64_t first, int id, mr_ref *
         return mr_fail(MR_E_SHAPE, "window: parameter '%s' in %s; expected a dense [n] of %s",
                        p->name, mr_desc_text(d, text, sizeof text), mr_dtype_name(p->desc.dtype));
     int64_t at = p->offset - first, n = mr_desc_count(&p->desc);
-    if (at < 0 || at > d->dim[0] || n > d->dim[0] - at)
+    if (at < 0 || n > d->dim[0] - at)
         return mr_fail(MR_E_RANGE,
                        "window: parameter '%s' has elements %lld to %lld, gathered are %lld from "
                        "%lld on",
