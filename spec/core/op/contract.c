@@ -6,7 +6,7 @@
  *   cost      bytes against counted bytes
  *   infer     a wrong argument is refused with a shape error
  * Covers: core/op/NAME.c core/cpu/naive.c core/cpu/conv.c core/cpu/conv_onednn.c core/cpu/onednn.c
- * core/cpu/isa/depthwise.c */
+ * core/cpu/isa/depthwise.c core/cpu/loop.c */
 #include "opcontract.h"
 #include "cpu/cpu.h"
 #include "moonreel/graph.h"

@@ -143,6 +143,13 @@ static void overlaps(void)
         a.a_col = b.b_col = step[1];
         CHECK(!mr_cuda_product_fits(&a) && !mr_cuda_product_fits(&b));
     }
+    mr_product_spec c = square(MR_BF16, MR_BF16, 1);
+    c.c_row = SIDE - 1;
+    uint16_t *x = filled<uint16_t>(SIDE * SIDE, 0);
+    CHECK_FAILS(mr_cuda_product_run(&c, NULL, x, x, NULL, x, workspace_of(c), NULL),
+                MR_E_UNSUPPORTED, "a product [16, 16] by [16, 16] in bf16: ");
+    CHECK(!strstr(mr_error_last()->text, "try: operands of bf16"));
+    emu::free_all();
 }
 
 // products with k = 0: without accumulation they write zeros to each matrix of a batch, with it
