@@ -20,7 +20,8 @@ static void touch(mr_layout *l, mr_ref x, int node)
     l->entry[l->of_storage[s]].last = node;
 }
 
-/* Entries in order of the node that touches them first, lifetimes in the order of the list. */
+/* Compute the entries, in the order of their first node, and their lifetimes, in the order of the
+ * node list. */
 static void lifetimes(mr_layout *l, const size_t *workspace)
 {
     int nodes = mr_graph_nodes(l->graph);
@@ -40,7 +41,7 @@ static void lifetimes(mr_layout *l, const size_t *workspace)
         touch(l, mr_graph_output_at(l->graph, i, NULL), nodes ? nodes - 1 : 0);
 }
 
-/* Every entry its own range; the bound stays what the lifetimes say. */
+/* Give every entry its own range; the bound is still that of the lifetimes. */
 static void spread(mr_layout *l)
 {
     for (int i = 0; i < MR_SPACE_COUNT; i++)
@@ -56,7 +57,7 @@ static void spread(mr_layout *l)
     }
 }
 
-/* Choose the offsets of one space; `some` has room for all entries. */
+/* Choose the offsets in one space; `some` has room for all entries. */
 static mr_status place_space(mr_layout *l, mr_space space, mr_layout_entry *some)
 {
     bool device = space == MR_SPACE_DEVICE;
@@ -115,7 +116,7 @@ mr_status mr_layout_new(const mr_graph *g, const mr_layout_options *options, mr_
     MR_TRY_GOTO(place(l));
     if (options->no_reuse)
         spread(l);
-    // setup nodes have the arena to themselves, but for what runs left in the region
+    // setup nodes can use the whole arena, except for the region that runs have written
     for (int i = 0; options->workspace && i < nodes; i++)
         if (mr_graph_node(g, i)->setup && options->workspace[i])
             l->peak[MR_SPACE_DEVICE] =

@@ -1,9 +1,10 @@
-/* layout: offsets for ranges with lifetimes (offline storage allocation, best fit).
+/* layout: chooses offsets for ranges with lifetimes (offline storage allocation, best fit).
  *
- * One routine places ranges in a given order: each takes the smallest hole it fits among the ranges
- * already placed that live at the same time, else the top. No order is best for all graphs, so
- * several are tried; the best is then repaired by moving a range at the top to the front. The work
- * is counted in comparisons, never in seconds, so that the answer is the same on every machine.
+ * One routine places ranges in a given order: each takes the smallest hole that it fits among the
+ * placed ranges of the same time, else the top. No order is best for all graphs, so several are
+ * tried. The best one is then repaired: a range at the top moves to an earlier position in the
+ * order. The work is limited in comparisons, not in seconds, so that the result is the same on
+ * every machine.
  * Ref: Pisarchyk & Lee 2020, arXiv:2001.03288 (orders by size and breadth). Licence: Apache-2.0 */
 #include "layout/room.h"
 
@@ -12,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 200 * 1000 * 1000 }; /* comparisons, under half a second */
-/* of which repair may use this many; graphs are compiled often */
+enum { BUDGET = 200 * 1000 * 1000 }; /* comparisons; less than half a second */
+/* most comparisons for repair; graphs are compiled often */
 enum { REPAIR = 40 * 1000 * 1000, TRIES = 2000 };
 
-enum { BLOCK = 64 }; /* placed ranges that are asked at once whether they are of the same time */
-enum { WORD = 8 };   /* of their answers, a byte each, are read at once */
+enum { BLOCK = 64 }; /* placed ranges whose lifetimes are compared at a time */
+enum { WORD = 8 };   /* results, one byte each, that are read at a time */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first answer is the lowest byte");
 
 typedef struct slot {
@@ -32,11 +33,12 @@ typedef struct rank {
 typedef struct placer {
     mr_layout_entry *entry;
     int n, times, low, bound_at; /* `low`: smallest time */
-    int fixed;                   /* as many come first in every order, and stay where they are */
-    size_t bound, best, above;   /* above: where the highest of them ends */
+    int fixed;                   /* the first ranges of every order, whose offsets are fixed */
+    size_t bound, best, above;   /* above: end of the highest fixed range */
     size_t *best_offset, *offset;
-    slot *slots;             /* in a sweep the holes, by offset */
-    int *who, *first, *last; /* what is placed so far, by offset: range, times; room for blocks */
+    slot *slots;             /* in a sweep: the holes, by offset */
+    int *who, *first, *last; /* placed ranges by offset: index, first and last time; padded to
+                              * blocks */
     bool in_turn;            /* the best was found by place(), */
     int *best_who, *turn;    /* which had these by offset, each in its turn */
     int *order, *best_order, *by_end;
@@ -69,7 +71,7 @@ static void keep(placer *p, size_t peak, bool in_turn)
         p->turn[p->best_order[i]] = i;
 }
 
-/* Of what is placed the one at `at`; nothing is of the same time as range -1. */
+/* Set placed range `at` to range i; range -1 has no time. */
 static void set(placer *p, int at, int i)
 {
     p->who[at] = i;
@@ -94,7 +96,7 @@ static void insert(placer *p, int placed, int i)
     set(p, lo, i);
 }
 
-/* Which of a block live with a range of these times: a byte of 1 for each. */
+/* Compare a block of placed ranges with a lifetime: byte 1 for each that overlaps. */
 static void ask(const int *restrict first, const int *restrict last, int from, int to,
                 unsigned char *restrict same)
 {
@@ -102,7 +104,7 @@ static void ask(const int *restrict first, const int *restrict last, int from, i
         same[k] = (first[k] <= to) & (last[k] >= from);
 }
 
-/* The smallest hole in which e fits, among the placed ranges of its time, or above them. */
+/* The smallest hole that fits e among the placed ranges of its time, or the offset above them. */
 static size_t find(const placer *p, int placed, const mr_layout_entry *e)
 {
     size_t cur = 0, at = SIZE_MAX, least = SIZE_MAX;
@@ -116,7 +118,7 @@ static size_t find(const placer *p, int placed, const mr_layout_entry *e)
                 if (lo > cur && lo - cur >= e->bytes && lo - cur < least)
                     least = lo - cur, at = cur;
                 if (least == e->bytes)
-                    return at; // none is smaller
+                    return at; // no hole is smaller
                 cur = MR_MAX(cur, end_of(p, i));
             }
         }
@@ -124,8 +126,8 @@ static size_t find(const placer *p, int placed, const mr_layout_entry *e)
     return at == SIZE_MAX ? cur : at;
 }
 
-/* The first `count` of p->order, which are those of the best, lie where they lay. Counts the work
- * of placing them again; returns how high they reach. */
+/* Take over the offsets of the first `count` ranges of p->order from the best order, where they are
+ * the same. Counts the work as if they were placed again; returns their highest end. */
 static size_t take_over(placer *p, int count)
 {
     int placed = 0;
@@ -144,8 +146,8 @@ static size_t take_over(placer *p, int count)
     return peak;
 }
 
-/* Place in p->order, in which the first `same` come as in the best. Gives up when it is worse than
- * the best or the budget is spent. */
+/* Place ranges in p->order, whose first `same` ranges are those of the best order. Stops if it is
+ * worse than the best one, or the budget is used up. */
 static void place(placer *p, int same)
 {
     size_t peak = take_over(p, same);
@@ -161,7 +163,7 @@ static void place(placer *p, int same)
     keep(p, peak, true);
 }
 
-/* ---- in the order of time ---- */
+/* ---- sweep in the order of time ---- */
 
 /* Give [lo, hi) back to the holes (in p->slots, by offset); a hole at the top lowers the top. */
 static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
@@ -190,9 +192,9 @@ static int give_back(placer *p, int holes, size_t lo, size_t hi, size_t *top)
     return holes;
 }
 
-/* As an allocator would: ranges come in p->order (by first node, or by last when time runs
- * backwards), the smallest hole that fits is taken, the dead give theirs back; all above the fixed
- * ones. Fast for any size. */
+/* Place ranges as an allocator would, in p->order (by first node, or by last node backwards): each
+ * takes the smallest hole that fits, and dead ranges are freed. All are above the fixed ones. Fast
+ * for any size. */
 static void sweep(placer *p, bool backward)
 {
     int holes = 0, dead = p->fixed;
@@ -265,19 +267,20 @@ static rank rank_of(const placer *p, int i, order how)
     switch (how) {
     case FORWARD: return (rank){e->first, -size, i};
     case BACKWARD: return (rank){-(double)e->last, -size, i};
-    // those that end first when time runs backwards
+    // backwards: by last node
     case BY_FIRST: return (rank){-(double)e->first, 0, i};
     case BY_LAST: return (rank){e->last, 0, i};
     case BY_SIZE: return (rank){-size, -length, i};
     case BY_AREA: return (rank){-size * length, -size, i};
     case BY_LENGTH: return (rank){-length, -size, i};
-    // what lives at the peak first, longest lowest: their stack has no hole there
+    // ranges alive at the peak first, the longest at the bottom: their stack has no hole at the
+    // peak
     case PEAK_SIZE: return at_peak ? (rank){-1e300, -length, i} : (rank){-size, -length, i};
     case PEAK_LENGTH: return at_peak ? (rank){-1e300, -length, i} : (rank){-length, -size, i};
     case PEAK_START:
         return at_peak ? (rank){-1e300, e->first, i} : (rank){-size * length, -size, i};
     default:
-        // fullest moments first; the scan is bounded, long ranges are known to be crowded
+        // by the fullest moment; the scan is bounded, since long ranges surely have a full moment
         for (int t = e->first, n = 0; t <= e->last && n < 64; t++, n++)
             if (p->live[t - p->low] > most)
                 most = p->live[t - p->low];
@@ -313,14 +316,14 @@ static uint32_t draw(placer *p, uint32_t below)
     return (uint32_t)((p->random >> 33) % below);
 }
 
-/* Is the plan within 0.25 % of the bound? Then the search ends. */
+/* Whether the plan is within 0.25 % of the bound, which ends the search. */
 static bool good(const placer *p)
 {
     return p->best <= p->bound + p->bound / 400;
 }
 
-/* Move the range that reaches highest, or one of its contemporaries, to an earlier place. An equal
- * peak is taken too: a way out often leads over level ground. */
+/* Move the highest range, or one of the same time, to an earlier position in the order. An equal
+ * peak is accepted, too: often it leads to a better one. */
 static void repair(placer *p)
 {
     int64_t until = MR_MIN(p->work + REPAIR, (int64_t)BUDGET);
@@ -349,7 +352,7 @@ static void repair(placer *p)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- all together ---- */
 
 static void find_bound(placer *p)
 {
@@ -359,7 +362,7 @@ static void find_bound(placer *p)
     }
     size_t sum = 0;
     for (int t = 0; t < p->times; t++) {
-        sum += p->live[t]; // differences wrap, their sum does not
+        sum += p->live[t]; // differences can wrap around, but their sum is correct
         p->live[t] = sum;
         if (sum > p->bound)
             p->bound = sum, p->bound_at = t + p->low;
@@ -403,7 +406,7 @@ mr_status mr_layout_place(mr_layout_entry *entry, int n, size_t *peak, size_t *b
     p.last = p.first + blocks;
 
     find_bound(&p);
-    // one above another always works; every order must beat it
+    // stacking all ranges always works; an order must be better
     p.best = p.above;
     for (int i = 0, fixed = 0, free = p.fixed; i < n; i++) {
         p.turn[i] = entry[i].fixed ? fixed++ : free++;

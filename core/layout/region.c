@@ -1,20 +1,20 @@
-/* layout: the ranges of a region in the arena, and their lifetimes.
+/* layout: computes the ranges of a region in the arena, and their lifetimes.
  *
- * A graph that writes each range of the region before it reads it leaves the bytes to others until
- * then; each range lives to the end of the run, for whoever reads the region afterwards. A graph
- * that reads anything first needs all of the region from its beginning. Licence: Apache-2.0 */
+ * If a graph writes each range of the region before it reads it, other storages can use the bytes
+ * until then. Each range lives to the end of the run, since the region can be read afterwards. If a
+ * graph reads a range first, the whole region lives from the start. Licence: Apache-2.0 */
 #include "layout/room.h"
 
 #include <string.h>
 
-/* Disjoint ranges that the graph made so far, by their start. */
+/* The disjoint ranges that the graph has written so far, by start. */
 typedef struct made {
     mr_layout_entry *entry;
     int n;
     size_t bytes;
 } made;
 
-/* The first of them that ends behind `at`. */
+/* The first range that ends behind `at`. */
 static int find(const made *m, size_t at)
 {
     int lo = 0, hi = m->n;
@@ -34,7 +34,7 @@ static const mr_storage *in_region(const mr_graph *g, mr_ref x, const char *name
     return s && s->kind == MR_REGION && s->bytes && strcmp(s->region, name) == 0 ? s : NULL;
 }
 
-/* Does the value's range lie in one that was made? */
+/* Whether the range of a value is inside a written range. */
 static bool is_made(const made *m, const mr_storage *s)
 {
     size_t at = (size_t)s->region_offset;
@@ -43,8 +43,8 @@ static bool is_made(const made *m, const mr_storage *s)
            at + s->bytes <= m->entry[i].offset + m->entry[i].bytes;
 }
 
-/* Node i writes x, which it does not read: a new range, where x is all of its storage. On a side
- * queue it might do so before the bytes are free. */
+/* Node i writes x without reading it: add a new range if x is its whole storage. False on a side
+ * queue, which could write before the bytes are free. */
 static bool make(made *m, const mr_graph *g, int i, mr_ref x, const mr_storage *s)
 {
     const mr_value *v = mr_graph_value(g, x);
@@ -67,7 +67,7 @@ static bool make(made *m, const mr_graph *g, int i, mr_ref x, const mr_storage *
     return true;
 }
 
-/* Is the region made, node by node, before it is read? */
+/* Whether the graph writes every range of the region before it reads it. */
 static bool makes(made *m, const mr_graph *g, const char *name, bool *touched)
 {
     for (int i = 0; i < mr_graph_nodes(g); i++) {

@@ -8,7 +8,7 @@
 
 enum { LINES = 24 };
 
-/* Where the bytes at the peak come from. */
+/* Purposes of the bytes at the peak. */
 enum { KEPT, WORKSPACE, GRADIENT, FORWARD, REGION, PURPOSES };
 static const char *const purposes[] = {"kept", "workspace", "gradient", "forward", "region"};
 
@@ -59,7 +59,7 @@ mr_status mr_layout_profile(const mr_layout *l, size_t *out, int n)
     size_t *change = mr_calloc((size_t)nodes + 1, sizeof *change), live = 0;
     if (!change)
         return mr_fail_memory(((size_t)nodes + 1) * sizeof *change);
-    // what ends wraps around, and the sum with it
+    // differences can wrap around, but their sum is correct
     for (int i = 0; i < l->n; i++)
         if (l->entry[i].space == MR_SPACE_DEVICE) {
             change[l->entry[i].first] += l->entry[i].bytes;

@@ -9,16 +9,16 @@ struct mr_layout {
     mr_schedule *schedule;
     mr_layout_entry *entry;
     int n, bound_at;
-    size_t peak[MR_SPACE_COUNT], bound; /* the bound and where it is: of the device */
-    size_t transient;                   /* bytes of the region at the arena's start */
+    size_t peak[MR_SPACE_COUNT], bound; /* bound: of the device, and its time */
+    size_t transient;                   /* bytes of the region at the start of the arena */
     mr_hold hold;
-    int *of_storage; /* entry of a storage, -1 when it is not in the arena */
-    int *of_node;    /* entry of a node's workspace, -1 when none */
+    int *of_storage; /* entry of a storage; -1: not in the arena */
+    int *of_node;    /* entry of a node's workspace; -1: no workspace */
 };
 
-/* Add the entries of the region that lies in the arena (region.c). */
+/* Add the entries of the region in the arena (region.c). */
 mr_status layout_region(mr_layout *l, const char *name);
-/* Lengthen the lifetimes of entries that side queues touch (widen.c). */
+/* Extend the lifetimes of entries that side queues use (widen.c). */
 mr_status layout_widen(mr_layout *l);
 
 #endif

@@ -1,29 +1,28 @@
-/* layout: lifetimes of storages that several queues use.
+/* layout: extends the lifetimes of storages that several queues use.
  *
- * Two entries may share bytes when all users of one are over before the first of the other begins.
- * On one queue lifetimes in the order of the list say that. An entry that a side queue touches gets
- * a longer one: it begins with the first step that may still run when the entry is written, and
- * ends with the last one on compute that may begin before its users are over. Then disjoint
- * lifetimes mean what they say: between two such entries the beginning of the later one sees to it,
- * between one and an entry of compute alone its beginning or its end. Licence: Apache-2.0 */
+ * Two entries can share bytes if all users of one end before the first user of the other begins. On
+ * one queue, disjoint lifetimes in the order of the node list guarantee that. An entry that a side
+ * queue uses gets a longer lifetime: from the first step that can still run when the entry is
+ * written, to the last compute step that can begin before its users end. Then disjoint lifetimes
+ * are safe: between two such entries because of the start of the later one, and between such an
+ * entry and one of compute only because of its start or end. Licence: Apache-2.0 */
 #include "layout/room.h"
 
 enum { QUEUES = MR_QUEUE_COUNT };
 
-/* What the users of an entry say of the order: the newest step of each queue that is over before
- * all of them, and the newest of them. */
+/* Per entry: the newest step of each queue that ends before all users, and the newest user. */
 typedef struct reach {
-    bool side; /* one of them is not on compute */
+    bool side; /* a user is on a side queue */
     int before[QUEUES], last[QUEUES];
 } reach;
 
 typedef struct order {
     const mr_layout *layout;
     const mr_schedule *schedule;
-    reach *reach; /* per entry */
-    int first[QUEUES],
-        *follower;           /* of a queue its first step, of a step the next on its queue; -1 */
-    int *compute, n_compute; /* the steps on compute */
+    reach *reach;                 /* per entry */
+    int first[QUEUES], *follower; /* per queue its first step, per step the next on its queue; -1:
+                              * none */
+    int *compute, n_compute;      /* the steps on compute */
 } order;
 
 static void add_user(reach *r, const mr_schedule_step *t, int step)
@@ -53,7 +52,7 @@ static void read_schedule(order *o)
         *(newest[t->queue] < 0 ? &o->first[t->queue] : &o->follower[newest[t->queue]]) = i;
         newest[t->queue] = i, o->follower[i] = -1;
         if (t->node < 0)
-            continue; // a copy out: outputs live to the end
+            continue; // a copy of a result: outputs live to the end
         if (t->queue == MR_Q_COMPUTE)
             o->compute[o->n_compute++] = i;
         const mr_node *node = mr_graph_node(l->graph, t->node);
@@ -82,7 +81,8 @@ static void widen(const order *o, const reach *r, mr_layout_entry *e)
         if (node >= 0)
             e->first = MR_MIN(e->first, node);
     }
-    // the first step of compute that comes after all users; what is over for one is for the next
+    // the first compute step after all users: binary search, since a step that ends before one step
+    // ends before the next
     int lo = 0, hi = o->n_compute;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
