@@ -1,8 +1,8 @@
-/* graph: builds gradients: it walks the nodes in reverse order of construction.
+/* graph: builds gradients. It walks the nodes in reverse order of construction.
  *
- * A value's gradient is complete when the walk reaches the entry that made it: every reader comes
- * later on the tape. Slices of one parent are gathered and joined once. Forward values are read
- * as recompute.c offers them. Licence: Apache-2.0 */
+ * The gradient of a value is complete when the walk reaches the entry that created the value: all
+ * its readers are later on the tape. Gradients of slices of one parent are collected and joined
+ * once. recompute.c provides the forward values. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 /* The gradient of a slice, until its parent's gradient is complete. */
 typedef struct part {
     mr_ref grad;
-    int axis, next; /* next part of the same parent, in the order they came; -1 none */
+    int axis, next; /* next part of the same parent, in order; -1: none */
     int64_t start, stop;
 } part;
 
@@ -20,10 +20,10 @@ typedef struct walk {
     bool *need;   /* per forward value: depends on a trainable parameter or wrt */
     int n;        /* forward values */
     VEC(part) parts;
-    int *first_part, *last_part; /* per forward value, -1 none */
-    /* per parameter its first leaf, per leaf the next one of that parameter; MR_NONE none */
+    int *first_part, *last_part; /* per forward value; -1: none */
+    /* per parameter its first leaf, per leaf the next one of that parameter; MR_NONE: none */
     mr_ref *leaf, *next_leaf;
-    bool apart; /* of wrt alone, before the backward pass: what it adds are forward nodes */
+    bool apart; /* gradients of wrt only, before the backward pass: new nodes are forward nodes */
 } walk;
 
 /* ---- gradients ---- */
@@ -39,7 +39,7 @@ static mr_status add_grad(walk *w, mr_ref x, mr_ref grad)
     return mr_graph_add(w->g, "add", MR_NO_ATTRS, (mr_ref[]){w->grad[x], grad}, 2, &w->grad[x]);
 }
 
-/* Join disjoint slices of one parent along one axis, zeros in the gaps. */
+/* Join disjoint slices of one parent along one axis, with zeros in the gaps. */
 static mr_status join_parts(walk *w, mr_ref x, int axis, part *list, int n)
 {
     mr_graph *g = w->g;
@@ -70,8 +70,8 @@ out:
     return st;
 }
 
-/* All slice gradients of x that wait: join those that are disjoint along one axis, round by
- * round. */
+/* Add all collected slice gradients of x: in rounds, join those that are disjoint along one
+ * axis. */
 static mr_status gather_parts(walk *w, mr_ref x)
 {
     for (;;) {
@@ -99,8 +99,8 @@ static mr_status gather_parts(walk *w, mr_ref x)
     }
 }
 
-/* Does a gradient pass through input i? A row without any gradient function blocks nothing in
- * silence: reaching it is the error that undo_node reports. */
+/* Whether a gradient passes through input i. An op without a gradient function does not silently
+ * stop gradients: undo_node reports an error if one reaches it. */
 static bool passes(const mr_op *op, int i)
 {
     return !op->grad || !(op->in[i].flags & MR_NO_GRAD);
@@ -118,7 +118,7 @@ static mr_status add_part(walk *w, mr_ref parent, const part *p)
     return MR_OK;
 }
 
-/* Carry the gradient of view x to its parent. */
+/* Add the gradient of view x to its parent. */
 static mr_status undo_view(walk *w, mr_ref x)
 {
     mr_graph *g = w->g;
@@ -158,15 +158,14 @@ static mr_status undo_view(walk *w, mr_ref x)
     return add_grad(w, v.parent, back);
 }
 
-/* What the gradient of x is kept in: of a parameter that somebody asked for in f32, as in region
- * "grad". */
+/* The dtype of the gradient of x: f32, as in region "grad", for a parameter in wrt. */
 static mr_dtype grad_dtype(const mr_graph *g, mr_ref x)
 {
     const value *v = &g->values.at[x];
     return v->asked ? MR_F32 : v->pub.desc.dtype;
 }
 
-/* Gradient of a parameter that no row accumulated itself. */
+/* Add the gradient of a parameter that no op has accumulated itself. */
 static mr_status param_grad(walk *w, mr_ref x)
 {
     mr_graph *g = w->g;
@@ -242,11 +241,11 @@ mr_status mr_grad_acc(mr_grad *ctx, int i, mr_ref *acc)
     const mr_param *p = v->pub.param >= 0 ? mr_params_at(g->params, v->pub.param) : NULL;
     if (!p || p->frozen || v->asked || !mr_desc_is_dense(&desc))
         return graph_zeros(g, MR_F32, desc.rank, desc.dim, acc);
-    // the same view, on the parameter's place
+    // the same view of the parameter's gradient
     return graph_grad_place(g, v->pub.param, v->pub.param_at, &desc, acc);
 }
 
-/* Parameters in wrt: the gradient is that of all their uses. */
+/* Mark parameters in wrt: their gradient is the sum over all uses. */
 static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
 {
     mr_graph *g = w->g;
@@ -256,13 +255,13 @@ static void mark_asked(walk *w, const mr_ref *wrt, int n_wrt)
         for (; x != MR_NONE; x = w->next_leaf[x])
             g->values.at[x].asked = true;
     }
-    // views come after what they are views of
+    // views come after their parents
     for (int x = 0; n_wrt && x < w->n; x++)
         if (!graph_is_leaf(&g->values.at[x]) && g->values.at[x].pub.param >= 0)
             g->values.at[x].asked = g->values.at[g->values.at[x].parent].asked;
 }
 
-/* The gradient of wrt value x: of a parameter the sum over its uses, else what arrived at x. */
+/* The gradient of wrt value x: for a parameter the sum over its uses, else the gradient of x. */
 static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
 {
     mr_graph *g = w->g;
@@ -279,7 +278,7 @@ static mr_status result_of(walk *w, mr_ref x, mr_ref *out)
     return MR_OK;
 }
 
-/* The tables of a walk, and the leaves of each parameter in the order they were made. */
+/* Allocate the tables of a walk, and list the leaves of each parameter in order of creation. */
 static mr_status begin(walk *w)
 {
     mr_graph *g = w->g;
@@ -304,7 +303,7 @@ static mr_status begin(walk *w)
     return MR_OK;
 }
 
-/* need[x]: x depends on something trainable or on wrt. */
+/* Compute need[x]: x depends on a trainable parameter or on wrt. */
 static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
 {
     mr_graph *g = w->g;
@@ -334,7 +333,7 @@ static void mark_need(walk *w, const mr_ref *wrt, int n_wrt)
     }
 }
 
-/* d loss / d loss: 1, or NaN where the loss is not finite. */
+/* The gradient of the loss itself: 1, or NaN if the loss is not finite. */
 static mr_status seed(mr_graph *g, mr_ref loss, mr_ref *out)
 {
     mr_ref zero;
@@ -361,7 +360,7 @@ static mr_status check_call(const mr_graph *g, const char *what, mr_ref loss, co
     return MR_OK;
 }
 
-/* Around the walk of the backward pass: what is kept, and what is reduced or cleared. */
+/* Before the walk of the backward pass: mark kept values, and prepare reductions and zeroing. */
 static mr_status begin_pass(mr_graph *g)
 {
     g->clones = mr_alloc(sizeof *g->clones * (size_t)(g->nodes.n + 1));
@@ -383,7 +382,7 @@ static mr_status end_pass(mr_graph *g)
     return graph_end_fresh(g);
 }
 
-/* Carry the gradient of a leaf or a view on. */
+/* Pass on the gradient of a leaf or a view. */
 static mr_status undo_value(walk *w, mr_ref x)
 {
     mr_graph *g = w->g;

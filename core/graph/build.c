@@ -40,7 +40,7 @@ void mr_graph_set_origin(mr_graph *g, const char *origin)
         return;
     const char *copy = keep_text(g, origin);
     if (copy)
-        g->origin = copy; // out of memory: the older line stays, only a message is poorer
+        g->origin = copy; // out of memory: keep the old line; only messages are less precise
 }
 
 mr_status mr_graph_set_queue(mr_graph *g, mr_queue queue, mr_queue *before)
@@ -131,11 +131,11 @@ mr_status mr_graph_add(mr_graph *g, const char *name, const mr_attr *attrs, int 
         }
         MR_TRY(graph_check_ref(g, args[i], name));
         if (graph_space_of(g, args[i]) != MR_SPACE_DEVICE)
-            return mr_fail(MR_E_USAGE, "op '%s': input '%s' lies in host memory; try: move it back",
+            return mr_fail(MR_E_USAGE, "op '%s': input '%s' is in host memory; try: move it back",
                            name, op->in[i].name);
         if (g->backward)
             MR_TRY(graph_available(g, args[i], &args[i]));
-        // an accumulator is written in place: never through a copy
+        // an accumulator is written in place, so it must not be copied
         bool written = false;
         for (int o = 0; o < mr_op_n_out(op); o++)
             written = written || (op->out[o].must && op->out[o].inplace == i + 1);
@@ -188,7 +188,7 @@ mr_status mr_graph_reshape(mr_graph *g, mr_ref x, int rank, const int64_t *dim, 
     MR_TRY(view_of(g, "reshape", &x));
     const mr_desc *from = &g->values.at[x].pub.desc;
     if (mr_desc_reshape(from, rank, dim, &desc) != MR_OK) {
-        // does it fail for the shape, or only for the strides?
+        // find out whether the shape or only the strides are unsuitable
         flat = mr_desc_dense(from->dtype, from->rank, from->dim);
         MR_TRY(blame(g, mr_desc_reshape(&flat, rank, dim, &desc), "reshape"));
         MR_TRY(graph_dense_copy(g, x, &x));
@@ -229,7 +229,7 @@ mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int axis, mr_
 {
     if (n < 1)
         return mr_fail(MR_E_USAGE, "concat: expected at least one value, got none");
-    // the row takes MR_MAX_IN parts: longer lists join in groups
+    // concat takes at most MR_MAX_IN parts: join longer lists in groups
     mr_ref joined[MR_MAX_IN], *list = mr_alloc(sizeof *list * (size_t)n);
     if (!list)
         return mr_fail_memory(sizeof *list * (size_t)n);
@@ -292,11 +292,11 @@ mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x)
     MR_TRY(graph_check_ref(g, x, name));
     if (mr_graph_output_find(g, name) != MR_NONE)
         return mr_fail(MR_E_USAGE, "output '%s' exists already; try: another name", name);
-    // the host reads whole, dense, kept tensors
+    // the host reads whole, dense, stored tensors
     const value *v = &g->values.at[x];
     mr_class kind = g->storages.at[v->pub.storage].kind;
     if (graph_space_of(g, x) != MR_SPACE_DEVICE)
-        return mr_fail(MR_E_USAGE, "output '%s' lies in host memory; try: move it back", name);
+        return mr_fail(MR_E_USAGE, "output '%s' is in host memory; try: move it back", name);
     if (!mr_desc_is_dense(&v->pub.desc) || kind == MR_INPUT || kind == MR_CONST || v->setup)
         MR_TRY(graph_dense_copy(g, x, &x));
     output o = {keep_text(g, name), x};

@@ -1,4 +1,5 @@
-/* graph: finishes a graph - removes dead nodes, resolves concatenations, chooses in-place outputs.
+/* graph: finishes a graph: removes dead nodes, replaces concatenations by placement, chooses
+ * in-place outputs.
  * Licence: Apache-2.0 */
 #include "graph/room.h"
 
@@ -10,14 +11,13 @@ typedef struct pass {
     /* per storage: last node that reads a value on it; INT32_MAX for outputs */
     int *last_read;
     unsigned *read_on; /* per storage: bit q: a node of queue q reads a value on it */
-    mr_ref *on;        /* per storage: a value on it, from which `beside` leads to the others */
-    /* per value that was there before the joins: its last use, from which `earlier` leads to the
-     * others. A use is MR_MAX_IN times the node, plus the input. */
+    mr_ref *on;        /* per storage: a value on it; `beside` links to the others */
+    /* per value that existed before the joins: its last use; `earlier` links to the others. A use
+     * is node * MR_MAX_IN + input. */
     int *use, *earlier, n_used;
 } pass;
 
-/* A node that changes a persistent region, or that other ranks wait for, is wanted for its
- * effect. */
+/* Whether a node has an effect: it changes a persistent region, or other ranks wait for it. */
 static bool has_effect(const mr_graph *g, const mr_node *node)
 {
     if (graph_tells(node))
@@ -34,7 +34,7 @@ static bool has_effect(const mr_graph *g, const mr_node *node)
 static mr_status mark_live(pass *p)
 {
     mr_graph *g = p->g;
-    bool *wanted = mr_calloc((size_t)g->storages.n + 1, 1); // storages somebody reads later
+    bool *wanted = mr_calloc((size_t)g->storages.n + 1, 1); // storages that a later node reads
     if (!wanted)
         return mr_fail_memory((size_t)g->storages.n);
     for (int i = 0; i < g->outputs.n; i++)
@@ -55,7 +55,7 @@ static mr_status mark_live(pass *p)
     return MR_OK;
 }
 
-/* Keep live nodes only and renumber. */
+/* Remove dead nodes and renumber the others. */
 static mr_status compact(pass *p)
 {
     mr_graph *g = p->g;
@@ -99,7 +99,7 @@ static void count_reads(pass *p)
         p->last_read[g->values.at[g->outputs.at[i].value].pub.storage] = INT32_MAX;
 }
 
-/* ---- who lies on a storage, who reads a value ---- */
+/* ---- the values of a storage, the readers of a value ---- */
 
 static void put_on(pass *p, mr_ref x, int storage)
 {
@@ -137,8 +137,8 @@ static mr_status index_values(pass *p)
 
 /* ---- joins ---- */
 
-/* `part` covers its storage densely, its axes in any order. Returns along which of them another
- * value on that storage steps with `stride`, or -1. */
+/* `part` covers its storage densely, with its axes in any order. Returns the axis along which
+ * another value of that storage has `stride`, or -1. */
 static int axis_of(const mr_desc *part, int64_t stride)
 {
     for (int i = 0; i < part->rank; i++)
@@ -148,15 +148,16 @@ static int axis_of(const mr_desc *part, int64_t stride)
     return -1;
 }
 
-/* Where value `x` lies when the part moves: `slot` has the part's dims with the strides of its
- * place in the joined buffer, `offset` is in bytes from there. False: strides cannot say it. */
+/* Compute the view of value `x` after the part moves. `slot` has the dims of the part with the
+ * strides of its place in the joined buffer; `offset` is in bytes from there. False if no strides
+ * describe it. */
 static bool moved_to(const value *x, const mr_desc *part, const mr_desc *slot, mr_desc *moved,
                      int64_t *offset)
 {
     const int64_t width = (int64_t)mr_dtype_bytes(part->dtype), at = x->pub.offset / width;
     int64_t end[MR_MAX_RANK], first = 0; // the last position along each axis
     for (int i = 0; i < part->rank; i++) {
-        // a part without elements has strides of zero
+        // a part without elements has zero strides
         end[i] = part->dim[i] > 1 && part->stride[i] ? at / part->stride[i] % part->dim[i] : 0;
         first += end[i] * slot->stride[i];
     }
@@ -185,13 +186,15 @@ static bool covers(const mr_desc *d, size_t storage_bytes)
            (size_t)mr_desc_count(d) * mr_dtype_bytes(d->dtype) == storage_bytes;
 }
 
-/* As the op definition says, except for copies between spaces, which copy bytes unchanged. */
+/* Whether strides fit the access that the op definition declares. Copies between spaces accept
+ * dense bytes only. */
 static bool fits(const mr_graph *g, const mr_node *node, mr_access access, const mr_desc *d)
 {
     return graph_strides_fit(mr_graph_crosses(g, node) ? MR_CONTIG : access, d);
 }
 
-/* May value x have these strides: can its producer write them, and all its readers read them? */
+/* Whether value x can have these strides: its producer can write them, and all its readers can read
+ * them. */
 static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
 {
     const mr_graph *g = p->g;
@@ -211,8 +214,9 @@ static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
     return true;
 }
 
-/* Would the part hold the joined buffer in one pass for the other? So it is in a block that
- * recomputes and keeps what attention gave: the backward pass reads that part, but joins again. */
+/* Whether the part would keep the joined buffer of one pass alive for the other pass. That happens
+ * in a block that recomputes but keeps the result of attention: the backward pass reads that part,
+ * and joins again. */
 static bool outlives(const pass *p, mr_ref part, const mr_node *join)
 {
     const mr_graph *g = p->g;
@@ -226,7 +230,7 @@ static bool outlives(const pass *p, mr_ref part, const mr_node *join)
     return g->nodes.at[last].backward && !g->nodes.at[end].backward;
 }
 
-/* Can every value on the part's storage move into the slot? If so move them all. */
+/* If every value of the part's storage can move into the slot, move them all. */
 static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const mr_desc *slot)
 {
     mr_graph *g = p->g;
@@ -253,7 +257,7 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
     return true;
 }
 
-/* A part of join node `at` that could not be placed: a copy that writes its slot. */
+/* A copy of a part that could not be placed, to its slot in join node `at`. */
 typedef struct slot_copy {
     int at;
     mr_node node;
@@ -267,14 +271,14 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
     int64_t axis, at = 0;
     memcpy(&axis, join.attr + join.op->attr[0].at, sizeof axis);
     const value whole = g->values.at[join.out[0]];
-    g->values.at[join.out[0]].pub.node = -1; // from here on the parts write it
+    g->values.at[join.out[0]].pub.node = -1; // from now on, the parts write the joined value
     for (int i = 0; i < join.n_in && join.in[i] != MR_NONE; i++) {
         mr_desc slot = whole.pub.desc;
         slot.dim[axis] = g->values.at[join.in[i]].pub.desc.dim[axis];
         int64_t offset =
             whole.pub.offset + at * slot.stride[axis] * (int64_t)mr_dtype_bytes(slot.dtype);
         at += slot.dim[axis];
-        // the same value once more already lies in a slot, where it is no whole storage: copied
+        // a part that occurs twice is in a slot already, so it is not a whole storage: copy it
         if (!outlives(p, join.in[i], &join) &&
             place_part(p, join.in[i], whole.pub.storage, offset, &slot))
             continue;
@@ -293,7 +297,8 @@ static mr_status place_join(pass *p, int id, slot_copies *copies)
     return MR_OK;
 }
 
-/* Turn each concat into placement: parts are produced in their slot, or copied there. */
+/* Replace each concat by placement: its parts are written to their slots directly, or copied
+ * there. */
 static mr_status place_joins(pass *p)
 {
     mr_graph *g = p->g;
@@ -304,7 +309,7 @@ static mr_status place_joins(pass *p)
     for (int id = 0; id < g->nodes.n; id++)
         if (strcmp(g->nodes.at[id].op->name, "concat") == 0)
             MR_TRY_GOTO(place_join(p, id, &copies));
-    // rebuild the list: a join becomes its copies, possibly none
+    // rebuild the node list: a join becomes its copies, or nothing
     int cap = g->nodes.n + copies.n + 1;
     nodes = mr_alloc(sizeof *nodes * (size_t)cap), to = mr_alloc(sizeof *to * (size_t)cap);
     if (!nodes || !to) {
@@ -365,10 +370,10 @@ static void take_places(pass *p)
             if (!mr_desc_same_shape(&x->pub.desc, &y->pub.desc) ||
                 !mr_desc_is_dense(&x->pub.desc) || !mr_desc_is_dense(&y->pub.desc))
                 continue;
-            // another queue may read late: writing elsewhere waits for no reader
+            // a reader on another queue can be late; an output elsewhere need not wait for it
             if (p->read_on[x->pub.storage] & ~(1u << node->queue))
                 continue;
-            // no other input of this node may lie on that storage
+            // no other input of this node can be on that storage
             int uses = 0;
             for (int k = 0; k < node->n_in; k++)
                 uses += node->in[k] != MR_NONE &&
@@ -384,7 +389,7 @@ static void take_places(pass *p)
     }
 }
 
-/* What setup nodes compute holds for all runs: nothing of a run may move onto it. */
+/* Values of setup nodes are valid for all runs: no value of a run can overwrite them. */
 static void keep_setup(mr_graph *g)
 {
     for (int i = 0; i < g->nodes.n; i++) {

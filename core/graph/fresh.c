@@ -1,15 +1,18 @@
 /* graph: gradients that start at zero in each run.
  *
- * The first row that adds to the gradient of a parameter finds zeros there, written just before it,
- * so that until then the place holds nothing. Parameters next to each other are cleared together,
- * up to some bytes. Behind the backward walk the places of all others are cleared, so that region
- * "grad" is written whole, pads included. Licence: Apache-2.0 */
+ * The gradient of a parameter is zeroed just before the first op that adds to it, so its memory is
+ * free until then. Adjacent parameters are zeroed together, up to a limit. After the backward walk
+ * all other gradients are zeroed, so that region "grad" is written completely, including padding.
+ * Licence: Apache-2.0 */
 #include "graph/room.h"
 
-enum { TOGETHER = 1 << 18 }; /* elements: 1 MiB takes as long as some ten nodes */
+enum {
+    TOGETHER = 1 << 18
+}; /* elements that are zeroed together: 1 MiB takes as long as about ten
+                              * nodes */
 
-/* The trained parameter after `id` in the range, and where it begins; their number at the end.
- * Those of a class lie behind those of the one before. */
+/* The trainable parameter after `id` in the range, and its start; the number of parameters at the
+ * end. Classes follow one another. */
 static int next_trained(const mr_params *p, int id, int64_t *at)
 {
     enum { LAST = 2 };
@@ -48,8 +51,8 @@ mr_status graph_begin_fresh(mr_graph *g)
     if (!g->options.fresh_gradients || !g->params)
         return MR_OK;
     if (mr_params_shares(g->params)->gradients)
-        return mr_fail(MR_E_USAGE, "backward: fresh gradients over a table whose gradients ranks "
-                                   "share, which begin so in any case; try: without the option");
+        return mr_fail(MR_E_USAGE, "backward: the option fresh is set, but gradients of a table "
+                                   "that ranks share always start at zero; try: without fresh");
     g->begun = mr_calloc((size_t)mr_params_count(g->params), sizeof *g->begun);
     return g->begun ? MR_OK : mr_fail_memory((size_t)mr_params_count(g->params));
 }
@@ -60,7 +63,7 @@ mr_status graph_fresh_place(mr_graph *g, int param)
     if (!g->begun || g->begun[param])
         return MR_OK;
     int64_t at = mr_params_at(p, param)->offset, part = at / TOGETHER, start;
-    // from the first parameter of this part of the range to the first behind it
+    // from the first parameter of this part of the range to the first one after it
     int id = next_trained(p, -1, &at);
     for (; at / TOGETHER < part; id = next_trained(p, id, &at))
         ;
@@ -76,7 +79,7 @@ mr_status graph_end_fresh(mr_graph *g)
     int64_t start = 0, at;
     if (!g->begun)
         return MR_OK;
-    // what lies between two places that were begun is cleared at once
+    // zero the range between two gradients that were begun, in one node
     int id = next_trained(p, -1, &at);
     while (id < mr_params_count(p)) {
         bool begun = g->begun[id];

@@ -1,12 +1,12 @@
-/* graph: fuses two nodes into one, where a third op computes both.
+/* graph: fuses two nodes into one if a third op computes both.
  *
- * The one node takes the place of the second: what it reads is there by then, and whoever else
- * reads the first's result comes later. Licence: Apache-2.0 */
+ * The fused node replaces the second node: all its inputs exist then, and other readers of the
+ * first node's result come later. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include <string.h>
 
-/* Does node `id` write over a region that node `of` reads? */
+/* Whether node `id` overwrites a region that node `of` reads. */
 static bool writes_over(const mr_graph *g, int id, int of)
 {
     const mr_node *node = &g->nodes.at[id], *reader = &g->nodes.at[of];
@@ -25,13 +25,13 @@ static bool writes_over(const mr_graph *g, int id, int of)
     return false;
 }
 
-/* What each pair asks and leaves, so that a graph is walked once and not for each of them. */
+/* Tables for all pairs, so that the graph is walked once and not once per pair. */
 typedef struct pass {
     mr_graph *g;
     bool *live;
     int *last_read;   /* per storage: last node that reads it; INT32_MAX for outputs */
-    int *made_by;     /* per node: the one that does its work now; itself when nothing changed */
-    mr_ref *made_for; /* per value: what is made instead of it; itself when nothing changed */
+    int *made_by;     /* per node: the node that replaces it, or itself */
+    mr_ref *made_for; /* per value: the value that replaces it, or itself */
 } pass;
 
 static bool reads(const mr_graph *g, int id, int storage)
@@ -43,7 +43,7 @@ static bool reads(const mr_graph *g, int id, int storage)
     return false;
 }
 
-/* The node whose result the second one waits for, where the two may become one; -1: none. */
+/* The first node of a pair that can be fused, whose result the second one reads; -1: none. */
 static int first_of(const mr_graph *g, const bool *live, int second)
 {
     const mr_node *node = &g->nodes.at[second];
@@ -113,7 +113,7 @@ static mr_status join(pass *p, int first, int second, bool keep)
     return MR_OK;
 }
 
-/* Who waited for a value that is not made any more waits for what is made instead. */
+/* Update waits for replaced values. */
 static void follow(pass *p)
 {
     for (int i = 0; i < p->g->nodes.n; i++) {
@@ -135,7 +135,7 @@ mr_status graph_fuse(mr_graph *g, bool *live)
         if (first < 0)
             continue;
         const mr_op *to = mr_op_find(g->nodes.at[i].op->fusion.to);
-        // another node reads what the first makes, but not before the second
+        // another node reads the result of the first, but after the second
         bool keep = p.last_read[g->values.at[g->nodes.at[first].out[0]].pub.storage] > i;
         if (keep && mr_op_n_out(to) == 1)
             continue;

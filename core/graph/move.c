@@ -1,7 +1,7 @@
-/* graph: copies values to another memory and back. Licence: Apache-2.0 */
+/* graph: adds copies of values to another memory and back. Licence: Apache-2.0 */
 #include "graph/room.h"
 
-/* x for a copy to another memory: bytes are copied unchanged. */
+/* Make x dense for a copy to another memory, which copies bytes unchanged. */
 static mr_status as_bytes(mr_graph *g, mr_ref *x)
 {
     if (mr_desc_is_dense(&g->values.at[*x].pub.desc))
@@ -21,7 +21,7 @@ mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_
     mr_class kind = g->storages.at[v->pub.storage].kind;
     if (graph_space_of(g, x) == space || v->setup || kind == MR_CONST)
         return mr_fail(MR_E_USAGE, "move: the value %s",
-                       graph_space_of(g, x) == space ? "lies there already" : "is constant");
+                       graph_space_of(g, x) == space ? "is there already" : "is constant");
     MR_TRY(as_bytes(g, &x));
     MR_TRY(graph_dense_copy(g, x, out));
     g->storages.at[g->values.at[*out].pub.storage].space = space;
@@ -40,13 +40,13 @@ mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out)
     if (!region || graph_space_of(g, x) == graph_space_of(g, to))
         return mr_fail(MR_E_USAGE,
                        "put: the place %s; expected a range of a region in the other memory",
-                       region ? "lies in the value's own memory" : "is not in a region");
+                       region ? "is in the value's own memory" : "is not in a region");
     if (from->desc.dtype != into->desc.dtype || !mr_desc_same_shape(&from->desc, &into->desc) ||
         !mr_desc_is_dense(&into->desc)) {
         char a[128], b[128];
-        return mr_fail(MR_E_SHAPE, "put: the value is %s, its place %s",
-                       mr_desc_text(&from->desc, a, sizeof a),
-                       mr_desc_text(&into->desc, b, sizeof b));
+        return mr_fail(
+            MR_E_SHAPE, "put: the value is %s, its place %s; expected equal shapes and dtypes",
+            mr_desc_text(&from->desc, a, sizeof a), mr_desc_text(&into->desc, b, sizeof b));
     }
     int storage = into->storage;
     int64_t offset = into->offset;
@@ -70,7 +70,7 @@ mr_status mr_graph_offload(mr_graph *g, mr_ref x)
     g->queue = before;
     MR_TRY(st);
     g->values.at[root].away = away;
-    // what a block begins with goes together: compute waits for what one before it began with
+    // copies at the start of a block form one group: compute waits for the group before
     if (!g->sending)
         g->sent_due = g->sent;
     g->sent = away, g->sending = true;

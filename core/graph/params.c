@@ -1,4 +1,5 @@
-/* graph: the parameter table of a model: its flat ranges and initial values. Licence: Apache-2.0 */
+/* graph: the parameter table of a model: computes its flat ranges and initial values.
+ * Licence: Apache-2.0 */
 #include "moonreel/graph.h"
 
 #include <math.h>
@@ -9,10 +10,10 @@ struct mr_params {
     mr_arena arena;
     mr_param *rows;
     int n, cap;
-    int *slots, n_slots; /* hash table of names: row + 1, 0 free */
+    int *slots, n_slots; /* hash table of names: index + 1; 0: free */
     bool sealed;
     int64_t elements[2];     /* trainable, frozen */
-    int64_t split, matrices; /* where they begin */
+    int64_t split, matrices; /* where the ranges begin */
     int ranks, buckets;
     int64_t *bucket_end;
     mr_param_shares shares;
@@ -79,7 +80,7 @@ static mr_status grow(mr_params *p)
     return MR_OK;
 }
 
-/* What a rank has of `row`, whose whole and split are given. */
+/* Compute this rank's share of `row`, whose whole shape and split are set. */
 static mr_status take_share(mr_param *row)
 {
     const mr_split *s = &row->split;
@@ -128,10 +129,10 @@ mr_status mr_params_add(mr_params *p, const mr_param *param, int *id)
         return MR_OK;
     }
     if (p->sealed)
-        return mr_fail(
-            MR_E_USAGE,
-            "parameter '%s' %s comes after the table was sealed; declare it with the model",
-            param->name, mr_desc_text(&param->desc, a, sizeof a));
+        return mr_fail(MR_E_USAGE,
+                       "parameter '%s' %s is declared after the table was sealed; try: declare it "
+                       "with the model",
+                       param->name, mr_desc_text(&param->desc, a, sizeof a));
     if (mr_desc_check(p->compute, param->desc.rank, param->desc.dim) != MR_OK)
         return mr_fail_note("parameter '%s'", param->name);
     MR_TRY(grow(p));
@@ -160,7 +161,7 @@ static int64_t round_up(int64_t n, int64_t granule)
     return (n + granule - 1) / granule * granule;
 }
 
-/* The bucket that began at the end of the last one ends here, padded. */
+/* Close the current bucket, with padding. */
 static void close_bucket(mr_params *p, int64_t granule)
 {
     int64_t start = p->buckets ? p->bucket_end[p->buckets - 1] : 0, *end = &p->elements[false];
@@ -194,8 +195,8 @@ static mr_status check_cut(const mr_params *p, const mr_cut *cut)
     return MR_OK;
 }
 
-/* Lay out the parameters of a class. A bucket holds at most `most` elements, and its size is a
- * multiple of `granule` elements. No two models share one. */
+/* Lay out the parameters of a class. A bucket has at most `most` elements, and its size is a
+ * multiple of `granule` elements. No two models share a bucket. */
 static void lay(mr_params *p, int class, int64_t granule, int64_t most)
 {
     int model = 0;
@@ -291,11 +292,14 @@ mr_status mr_params_share(mr_params *p, const mr_param_shares *shares)
     for (int i = 0; i < shares->hops; i++) {
         const mr_hop *hop = &shares->hop[i];
         if (hop->ranks < 1 || hop->at < 0 || hop->at >= hop->ranks)
-            return mr_fail(MR_E_RANGE, "hop %d: place %d of %d ranks", i + 1, hop->at, hop->ranks);
+            return mr_fail(
+                MR_E_RANGE,
+                "hop %d: index %d of %d ranks; expected 0 or more and less than the ranks", i + 1,
+                hop->at, hop->ranks);
         ranks *= hop->ranks;
     }
     if (shares->hops && ranks != p->ranks)
-        return mr_fail(MR_E_RANGE, "hops of %d ranks over a table that is cut for %d", ranks,
+        return mr_fail(MR_E_RANGE, "the hops have %d ranks; expected %d, those of the table", ranks,
                        p->ranks);
     p->shares = *shares;
     return MR_OK;
@@ -346,7 +350,8 @@ int64_t mr_params_split(const mr_params *p)
     return p->split;
 }
 
-/* n consecutive initial values of a parameter, from element `first` of all of it. */
+/* Draw n consecutive initial values of a parameter, from element `first` of the whole parameter
+ * on. */
 static void draw(const mr_param *row, uint64_t seed, double bound, int64_t first, int64_t n,
                  float *out)
 {
@@ -362,7 +367,7 @@ static void draw(const mr_param *row, uint64_t seed, double bound, int64_t first
         out[i] = (2 * out[i] - 1) * (float)bound;
 }
 
-/* The same of all that this rank has, run by run. */
+/* Draw the initial values of this rank's share, one contiguous run at a time. */
 static void draw_share(const mr_param *row, uint64_t seed, double bound, float *out)
 {
     const mr_split *s = &row->split;

@@ -1,4 +1,4 @@
-/* graph: the collectives that a graph starts, in order. Licence: Apache-2.0 */
+/* graph: records the collectives that a graph starts, in order. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include "base/text.h"

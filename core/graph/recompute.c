@@ -1,12 +1,13 @@
 /* graph: chooses the forward values that the backward pass recomputes instead of keeping.
  *
- * A value inside a recompute block, or of a cheap row, is repeated by cloning its producer at its
- * first reader; clones are ordinary nodes with the same attributes, keys and origin.
+ * A value inside a recompute block, or of a cheap op, is computed again by a clone of its producer,
+ * at its first reader in the backward pass. Clones are ordinary nodes with the same attributes,
+ * keys and origin.
  * Licence: Apache-2.0 */
 #include "graph/room.h"
 
-/* What leaves a recompute block is kept: it is the next block's input. So are the host's
- * outputs. */
+/* Mark the values that leave a recompute block, which are inputs of the next one, and the outputs
+ * for the host as kept. */
 void graph_save_results(mr_graph *g)
 {
     for (int i = 0; i < g->nodes.n; i++)
@@ -22,7 +23,7 @@ void graph_save_results(mr_graph *g)
         g->values.at[g->values.at[g->outputs.at[i].value].root].pub.save = true;
 }
 
-/* May the producer of root value r be repeated instead of kept? */
+/* Whether root value r can be computed again instead of kept. */
 static bool repeats(const mr_graph *g, const value *r)
 {
     if (!r->forward || r->pub.node < 0 || r->setup || r->pub.save || r->pub.node >= g->n_forward)
@@ -35,7 +36,7 @@ static bool repeats(const mr_graph *g, const value *r)
     return node->op->cheap && !g->options.no_cheap;
 }
 
-/* The view x applied to another root. */
+/* Apply the view x to another root. */
 static mr_status same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
 {
     value v = g->values.at[x];
@@ -44,12 +45,12 @@ static mr_status same_view(mr_graph *g, mr_ref x, mr_ref new_root, mr_ref *out)
     v.pub.offset = v.pub.offset - root->pub.offset + to->pub.offset;
     v.pub.node = to->pub.node, v.pub.alias = true, v.pub.save = false;
     v.root = new_root, v.parent = new_root, v.setup = to->setup;
-    // the path back is not walked again: a repetition receives no gradient of its own
+    // the view path does not matter: a recomputed value gets no gradient
     v.view = VIEW_RESHAPE;
     return graph_new_value(g, &v, out);
 }
 
-/* Instead of x, whose root is kept in host memory: what comes back from there, once for all. */
+/* The value to read instead of x, whose root is kept in host memory: a copy back, made once. */
 static mr_status bring_back(mr_graph *g, mr_ref x, mr_ref *out)
 {
     mr_ref root = g->values.at[x].root, back = g->values.at[root].back;

@@ -1,9 +1,9 @@
 /* graph: computes the waits between the steps of a run, and a start time for each step.
  *
- * Every step knows the newest step of each queue that is over when it begins (a vector clock). A
- * step takes the clock of the one before it on its queue, then waits where its bytes demand more;
- * each wait brings the clock of the step waited for. Ref: Lamport 1978, Time, Clocks, and the
- * Ordering of Events. Licence: Apache-2.0 */
+ * Each step has a vector clock: the newest step of each queue that has ended when it begins. A step
+ * starts with the clock of the previous step on its queue, and waits for further steps if its bytes
+ * require it. Each wait merges the clock of the awaited step. Ref: Lamport 1978, Time, Clocks, and
+ * the Ordering of Events. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include "base/text.h"
@@ -18,8 +18,8 @@ struct mr_schedule {
     int n;
 };
 
-/* Bytes [lo, hi) of a space that a step reads or writes; `older`: the access before this one in the
- * same space by the same queue, -1 none. */
+/* Bytes [lo, hi) of a space that a step reads or writes. `older`: the previous access to the space
+ * by the same queue; -1: none. */
 typedef struct access {
     int step, older;
     int64_t lo, hi;
@@ -29,20 +29,20 @@ typedef struct access {
 typedef struct builder {
     const mr_graph *g;
     mr_schedule *s;
-    const char *const *shared; /* regions that are "w" */
+    const char *const *shared; /* regions that share the memory of "w" */
     int n_shared;
-    /* Bytes of two spaces are different bytes. A space is a storage, or a region with all storages
-     * that lie in it; -1: never written in a run. */
+    /* Spaces do not overlap. A space is a storage, or a region with all storages in it; -1: never
+     * written in a run. */
     int *space;
-    int *newest; /* [space][queue] of `accesses`, -1 none */
+    int *newest; /* [space][queue] index of `accesses`; -1: none */
     VEC(access) accesses;
     int last[QUEUES]; /* newest step so far */
-    int *step_of;     /* per node; -1: of setup */
+    int *step_of;     /* per node; -1: a setup node */
 } builder;
 
 /* ---- spaces ---- */
 
-/* The memory behind a region's name. */
+/* The region whose memory a region name refers to. */
 static const char *memory_of(const builder *b, const char *region)
 {
     for (int i = 0; i < b->n_shared; i++)
@@ -54,7 +54,7 @@ static const char *memory_of(const builder *b, const char *region)
 static mr_status find_spaces(builder *b)
 {
     const mr_graph *g = b->g;
-    VEC(int) regions = {0}; // the first storage in each
+    VEC(int) regions = {0}; // the first storage in each region
     mr_status st = MR_OK;
     for (int i = 0; i < g->storages.n; i++) {
         const mr_storage *s = &g->storages.at[i];
@@ -87,7 +87,7 @@ static bool access_of(const builder *b, mr_ref x, access *a)
     return b->space[v->storage] >= 0 && a->hi > a->lo;
 }
 
-/* Raise after[q] to the newest step of queue q that this access may not overtake. */
+/* Raise after[q] to the newest step of queue q that must end before this access. */
 static void find_clashes(const builder *b, int space, const access *a, const mr_schedule_step *t,
                          int *after)
 {
@@ -119,7 +119,7 @@ static mr_status touch(builder *b, int step, mr_ref x, bool write, int *after)
     return VEC_PUSH(b->accesses, a);
 }
 
-/* Wait for the steps after[], the newest first: it may bring the others along. */
+/* Wait for the steps after[], the newest first, since it can include the others. */
 static void wait_for(const mr_schedule *s, mr_schedule_step *t, const int *after)
 {
     for (;;) {
@@ -137,7 +137,7 @@ static void wait_for(const mr_schedule *s, mr_schedule_step *t, const int *after
     }
 }
 
-/* The step that makes what a node names in `after`; -1: none is left. */
+/* The step that computes the value that a node names in `after`; -1: it was removed. */
 static int step_before(const builder *b, int node)
 {
     mr_ref x = node < 0 ? MR_NONE : b->g->nodes.at[node].after;
@@ -247,7 +247,7 @@ bool mr_schedule_before(const mr_schedule *s, int a, int b)
 
 double mr_schedule_play(const mr_schedule *s, const double *seconds, double *start)
 {
-    double idle[QUEUES] = {0}, end = 0; // since when each queue has nothing to do
+    double idle[QUEUES] = {0}, end = 0; // when each queue becomes idle
     for (int i = 0; i < s->n; i++) {
         const mr_schedule_step *t = &s->step[i];
         start[i] = idle[t->queue];
@@ -259,7 +259,7 @@ double mr_schedule_play(const mr_schedule *s, const double *seconds, double *sta
     return end;
 }
 
-/* The steps of queue q that may run while step i does. */
+/* Write the steps of queue q that can run in parallel with step i. */
 static void put_beside(mr_text *t, const mr_schedule *s, int i, int q, bool *any)
 {
     int first = -1, last = -1;

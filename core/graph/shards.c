@@ -1,11 +1,11 @@
-/* graph: parameters as values, and their sharding over ranks - weights are gathered for each pass,
+/* graph: makes parameters values, and shards them over ranks: weights are gathered for each pass,
  * gradients are reduced bucket by bucket.
  *
- * A bucket of gradients is zeroed when the first row adds to it and reduced when the last leaf of
- * its parameters is over in the backward walk. Buckets go from the last to the first, whatever
- * order they are complete in, so that graphs of all shapes start the same operations between ranks.
- * A gather is started before the reduction that would hold it up on its queue. Ref: parallelism 1
- * to 3, 9. Licence: Apache-2.0 */
+ * A bucket of gradients is zeroed before the first op adds to it, and reduced when the backward
+ * walk has passed the last leaf of its parameters. Buckets are reduced from the last to the first,
+ * even if they are complete in another order, so that graphs of all shapes start the same
+ * collectives. A gather starts before a reduction that would delay it on its queue. Ref:
+ * parallelism 1 to 3, 9. Licence: Apache-2.0 */
 #include "graph/room.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static mr_status add_gather(mr_graph *g, int i, mr_ref *x)
     return VEC_PUSH(g->rank_ops, ((rank_op){.bucket = i}));
 }
 
-/* All weights of bucket i, whatever block is open: a pass needs them in others too. */
+/* Gather all weights of bucket i, outside of any block, since other blocks need them, too. */
 static mr_status gather(mr_graph *g, int i, mr_ref *out)
 {
     char name[32];
@@ -66,7 +66,7 @@ static mr_status gather(mr_graph *g, int i, mr_ref *out)
     return st;
 }
 
-/* The parameter `id` in weights that are gathered for it. */
+/* The parameter `id` as a view of gathered weights. */
 static mr_status gathered(mr_graph *g, int id, mr_ref *out)
 {
     int64_t start, stop;
@@ -101,8 +101,7 @@ mr_status mr_graph_param(mr_graph *g, int id, mr_ref *out)
 
 /* ---- gradients ---- */
 
-/* Zeros, in parallel with compute only where nothing else is computed. They wait until no more than
- * one other bucket is in memory. */
+/* Zero the gradients of a bucket. They wait until at most one other bucket is in memory. */
 static mr_status begin_gradients(mr_graph *g, int i)
 {
     int64_t start, stop;
@@ -146,7 +145,7 @@ bool graph_in_grad(const mr_graph *g, mr_ref grad)
     return false;
 }
 
-/* Reduce what lies in `x`, hop by hop, and add this rank's chunk to its region. */
+/* Reduce `x`, hop by hop, and add this rank's chunk to its region. */
 static mr_status add_reduction(mr_graph *g, int i, mr_ref x)
 {
     const mr_param_shares *s = shares_of(g);
@@ -179,7 +178,7 @@ static mr_status reduce(mr_graph *g, int i)
     return st;
 }
 
-/* The bucket in which the gradient of a leaf is added up; NULL: none that is shared. */
+/* The bucket that accumulates the gradient of a leaf; NULL if ranks do not share it. */
 static bucket *bucket_of(mr_graph *g, int param)
 {
     const mr_param *p = mr_params_at(g->params, param);
@@ -209,8 +208,8 @@ void graph_leaf_over(mr_graph *g, int param)
         b->missing--;
 }
 
-/* Is bucket i complete, and what comes first of the one before it there, if it comes: its weights,
- * and room for its gradients? */
+/* Whether bucket i can be reduced: it is complete, and for the bucket before it, if needed, the
+ * gather is started and the gradients are allocated. */
 static bool may_reduce(const mr_graph *g, int i)
 {
     const bucket *b = &g->buckets[i], *next = i ? b - 1 : NULL;
@@ -227,14 +226,15 @@ mr_status graph_reduce_complete(mr_graph *g, bool all)
     return MR_OK;
 }
 
-/* ---- operations between ranks ---- */
+/* ---- collectives ---- */
 
 mr_status mr_graph_echo(mr_graph *g, const mr_graph *like)
 {
     mr_ref x;
     MR_TRY(graph_check_open(g, "echo"));
     if (!g->params || g->params != like->params)
-        return mr_fail(MR_E_USAGE, "echo: a graph over another table of parameters");
+        return mr_fail(MR_E_USAGE,
+                       "echo: the graphs have different parameter tables; expected the same one");
     MR_TRY(open_buckets(g));
     for (int i = 0; i < like->rank_ops.n; i++) {
         rank_op t = like->rank_ops.at[i];

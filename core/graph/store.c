@@ -1,4 +1,4 @@
-/* graph: appends to the lists of a graph - storages, values, leaves, inferred nodes.
+/* graph: appends storages, values, leaves and inferred nodes to a graph.
  * Licence: Apache-2.0 */
 #include "base/text.h"
 #include "graph/room.h"
@@ -78,7 +78,7 @@ mr_status graph_new_leaf(mr_graph *g, const mr_storage *storage, const mr_desc *
     return VEC_PUSH(g->tape, ((tape_entry){-1, *out}));
 }
 
-// a refusal names the inputs' shapes, also those that its own text leaves out
+// add the shapes of all inputs to an error of infer
 static void name_shapes(const mr_op *op, const mr_infer *c)
 {
     const mr_error e = *mr_error_last();
@@ -92,8 +92,8 @@ static void name_shapes(const mr_op *op, const mr_infer *c)
     mr_free(list.data);
 }
 
-/* A row that writes over its input may do so to what the step computes, to regions, and to an input
- * slot, which the host fills again. A constant holds for all runs. */
+/* Check the inputs that an op overwrites. Computed values, regions and input slots, which the host
+ * sets again, are allowed; constants are not, since they are valid for all runs. */
 static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
 {
     for (int i = 0; i < mr_op_n_out(node->op); i++) {
@@ -111,7 +111,7 @@ static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
     return MR_OK;
 }
 
-/* The next node of compute waits for the copies of offloads that others followed. */
+/* Make the next compute node wait for the last but one group of offload copies. */
 static void plan_wait(mr_graph *g, mr_node *made)
 {
     if (made->setup || made->queue != MR_Q_COMPUTE)
@@ -157,7 +157,7 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
             made.out[i] = MR_NONE;
             continue;
         }
-        // a row that leaves the strides alone gets dense ones
+        // strides that infer did not set are dense
         bool strided = false;
         for (int k = 0; k < desc.rank; k++)
             strided = strided || desc.stride[k];
@@ -228,6 +228,6 @@ mr_status graph_dense_copy(mr_graph *g, mr_ref x, mr_ref *out)
 {
     const mr_op *copy = mr_op_find("copy");
     if (!copy)
-        return mr_fail(MR_E_INTERNAL, "the op table has no row 'copy'");
+        return mr_fail(MR_E_INTERNAL, "the op table lacks 'copy'");
     return graph_append_op(g, copy, MR_NO_ATTRS, &x, 1, out);
 }

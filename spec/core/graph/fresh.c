@@ -122,7 +122,7 @@ int main(void)
     whole(p, 1 << B, 2);
     whole(p, 1 << END, 2);
 
-    // without the option what is there stays and is added to
+    // without fresh what is there stays and is added to
     static char written[MOST];
     memset(written, 1, sizeof written);
     mr_graph *g = graph(p, false, 1 << W);
@@ -138,7 +138,7 @@ int main(void)
     OK(mr_graph_new(p, &(mr_graph_options){.fresh_gradients = true}, &g));
     OK(mr_graph_param(g, W, &x));
     OK(mr_graph_add(g, "sum", MR_ATTRS({"axes", .ints = &axis}), &x, 1, &loss));
-    CHECK_FAILS(mr_graph_backward(g, loss, NULL, 0, NULL), MR_E_USAGE, "without the option");
+    CHECK_FAILS(mr_graph_backward(g, loss, NULL, 0, NULL), MR_E_USAGE, "without fresh");
     mr_graph_free(g);
     mr_params_free(p);
     return check_done();

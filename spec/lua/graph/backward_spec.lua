@@ -268,17 +268,17 @@ describe("graph.backward", function()
     local dev <close> = E.device(device, 1)
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 4, 6 })
-    -- the copy lies in host memory as its source does, also where a join could lay it elsewhere
+    -- the copy is in host memory as its source does, also where a join could lay it elsewhere
     local turned = ops.exp(x):permute { 1, 0 }
     local there = g:move(turned, "pinned")
     local back = g:move(there, "device")
     local joined = G.concat({ back, ops.silu(back) }, 1)
     g:output("y", ops.copy(joined))
-    fails("MR_E_USAGE", "op 'exp': input 'x' lies in host memory; try: move it back", ops.exp,
+    fails("MR_E_USAGE", "op 'exp': input 'x' is in host memory; try: move it back", ops.exp,
       there)
-    fails("MR_E_USAGE", "output 'there' lies in host memory", g.output, g, "there", there)
-    fails("MR_E_USAGE", "lies there already", g.move, g, back, "device")
-    fails("MR_E_USAGE", "lies there already", g.move, g, there, "pinned")
+    fails("MR_E_USAGE", "output 'there' is in host memory", g.output, g, "there", there)
+    fails("MR_E_USAGE", "is there already", g.move, g, back, "device")
+    fails("MR_E_USAGE", "is there already", g.move, g, there, "pinned")
     fails("MR_E_USAGE", "is constant", g.offload, g, g:const(T.new("f32", { 4 })))
     fails("MR_E_USAGE", "a strided view in host memory", g.move, g, there:permute { 1, 0 },
       "device")

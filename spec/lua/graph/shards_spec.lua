@@ -116,9 +116,9 @@ describe("a table that ranks share", function()
 
   it("is named hops that make its ranks", function()
     local _, params = build()
-    fails("MR_E_RANGE", "hops of 2 ranks over a table that is cut for 1", params.share, params,
+    fails("MR_E_RANGE", "the hops have 2 ranks; expected 1", params.share, params,
       { hops = { { queue = "comm_intra", ranks = 2 } } })
-    fails("MR_E_RANGE", "hop 1: place 3 of 2 ranks", params.share, params,
+    fails("MR_E_RANGE", "hop 1: index 3 of 2 ranks", params.share, params,
       { hops = { { queue = "comm_intra", ranks = 2, at = 3 } } })
     fails("MR_E_USAGE", "hop 1: no queue 'side'", params.share, params,
       { hops = { { queue = "side" } } })
@@ -126,6 +126,6 @@ describe("a table that ranks share", function()
     fails("MR_E_USAGE", "the table is not sealed", params.share, G.params "f32",
       { hops = { { queue = "comm_intra" } } })
     local g, h = build(), G.graph(G.params "f32")
-    fails("MR_E_USAGE", "echo: a graph over another table of parameters", h.echo, h, g)
+    fails("MR_E_USAGE", "echo: the graphs have different parameter tables", h.echo, h, g)
   end)
 end)
