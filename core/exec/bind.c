@@ -1,4 +1,5 @@
-/* exec: addresses of a program's steps, and the order between queues. Licence: Apache-2.0 */
+/* exec: sets the addresses of a program's steps, and the waits between queues.
+ * Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include <string.h>
@@ -55,11 +56,11 @@ void mr_program_bind(mr_program *p)
         dev->ops->moved(dev, p->steps + p->n_setup, p->n_run + p->n_copies, p->prepared);
 }
 
-/* ---- what a step uses of the arena ---- */
+/* ---- the arena ranges of a step ---- */
 
 enum { USES = MR_MAX_IN + MR_MAX_OUT + 1 };
 
-/* Entries of the layout, each once; returns how many. */
+/* Add an entry of the layout to a list without duplicates. Returns the new length. */
 static int add_entry(int entry, int *list, int n)
 {
     for (int i = 0; i < n; i++)

@@ -11,7 +11,7 @@
 
 enum { PAGE = 4096, LARGE_PAGE = 2 << 20, MUCH = 256 << 20 };
 
-/* Ask for large pages inside a block: rows of matrices lie pages apart, and each page costs a
+/* Request large pages inside a block: matrix rows are pages apart, and each page costs a TLB
  * look-up. */
 static void prefer_large_pages(char *at, size_t bytes)
 {
@@ -28,14 +28,14 @@ static void prefer_large_pages(char *at, size_t bytes)
 static mr_status alloc(mr_device *dev, size_t bytes, mr_space space, mr_dptr *out)
 {
     (void)space;
-    // the system promises more pages than there are, and ends a process that touches them
+    // the system overcommits memory, and kills a process that touches too much of it
     size_t left = bytes, total;
     if (bytes >= MUCH)
         MR_TRY(mr_host_memory(dev, &left, &total));
     if (bytes > left)
         return mr_fail_memory(bytes);
-    // cleared memory straight from the system: pages come when touched; the block's start is kept
-    // before it
+    // zeroed memory from the system, whose pages are mapped at first use; the start of the block is
+    // stored in front of the result
     char *block = bytes < SIZE_MAX - 2 * PAGE ? mr_calloc(1, bytes + 2 * PAGE) : NULL;
     if (!block)
         return mr_fail_memory(bytes);
@@ -102,7 +102,7 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n, void *prepared
         mr_call call;
         mr_step_call(&steps[i], &call);
         st = mr_step_run(&steps[i], &call);
-        // a step that was cut short left half a result
+        // after an interrupt, the result of a step is incomplete
         if (st == MR_OK)
             st = mr_interrupt_check();
     }

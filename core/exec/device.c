@@ -1,4 +1,5 @@
-/* exec: opens devices by name, and has the functions that all devices share. Licence: Apache-2.0 */
+/* exec: opens devices by name, and implements the functions that all devices share.
+ * Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "base/plugin.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// without `open`: in a plug-in of this name
+// open NULL: the device is in a plug-in of this name
 static const struct {
     const char *name;
     mr_status (*open)(int threads, mr_device **out);
@@ -16,10 +17,10 @@ static const struct {
     {"cpu", mr_cpu_open, true},
     {"shadow", mr_shadow_open, false},
     {"cuda", NULL, false},
-    {"cudaemu", NULL, false}, // the same runtime and kernels on a processor, for specs
+    {"cudaemu", NULL, false}, // the CUDA runtime and kernels on an emulated GPU, for specs
 };
 
-/* The number behind the colon of "cuda:1"; 0 without one. *end: where the kind's name ends. */
+/* The number after the colon of "cuda:1"; 0 without a colon. *end: the end of the kind's name. */
 static mr_status read_ordinal(const char *name, const char **end, int *ordinal)
 {
     const char *colon = strchr(name, ':');

@@ -7,7 +7,7 @@
 
 enum { KEPT = 64, KEPT_BYTES = 256 << 20 };
 
-/* What makes two calls the same program; compared as bytes, so it is cleared first. */
+/* The key of a cached program. It is compared as bytes, so it is zeroed first. */
 typedef struct shape {
     int64_t dtype, rank, dim[MR_MAX_RANK];
 } shape;
@@ -32,7 +32,7 @@ typedef struct cache {
     uint64_t clock;
 } cache;
 
-/* Inputs are "ia", "ib", ...; outputs "oa", "ob", ... */
+/* Names of inputs are "ia", "ib", ...; of outputs "oa", "ob", ... */
 static void name_of(char name[3], char kind, int i)
 {
     name[0] = kind, name[1] = (char)('a' + i), name[2] = 0;
@@ -110,7 +110,7 @@ static size_t bytes_of(const entry *e)
     return m.inputs + m.consts;
 }
 
-/* Room for one more of `bytes`: the least recently used go first. Returns a free place. */
+/* Make room for a program of `bytes`: drop the least recently used ones. Returns a free place. */
 static int make_room(cache *c, size_t bytes)
 {
     for (;;) {

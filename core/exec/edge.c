@@ -24,7 +24,7 @@
 
 enum { RING_BYTES = MR_FETCHES * MR_FETCH_BYTES };
 
-/* ---- what both edges keep ---- */
+/* ---- memory of inputs and results ---- */
 
 size_t mr_edge_ring_bytes(const mr_exec *e)
 {
@@ -92,7 +92,7 @@ mr_step_clock *mr_edge_clock_out(const mr_program *p, int i)
 
 /* ---- inputs ---- */
 
-// half of a value does not count
+// a value that was passed only partly does not count
 static void take_value(mr_program *p, slot *s)
 {
     p->n_unset += s->set, s->set = s->fresh = false, s->passed = 0;
@@ -119,7 +119,7 @@ mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
     if (!mr_desc_same_shape(&data->desc, &v->desc))
         return mr_shapes_differ("input", input, &data->desc, &v->desc);
     if (p->sending) {
-        // the run before has still to read what lies there
+        // wait until the previous run has read the buffer
         bool done;
         e->waits.inputs++;
         MR_TRY(e->dev->ops->reached(e->dev, p->sent, true, &done));
@@ -138,7 +138,7 @@ mr_status mr_program_set(mr_program *p, const char *input, const mr_view *data)
     return MR_OK;
 }
 
-// elements come in order, from the first on
+// elements must be passed in order, from the first on
 static mr_status check_order(const slot *s, int64_t at)
 {
     if (at && at != s->passed)
@@ -175,7 +175,7 @@ static mr_status check_pass(const mr_program *from, const mr_value *out, int64_t
     return check_order(s, at);
 }
 
-// an input has `count` more elements; with the last one it has its value
+// `count` more elements of an input were passed; with the last one it is set
 static void add_passed(mr_program *p, slot *s, const mr_value *in, int64_t count)
 {
     s->passed += count;
@@ -228,7 +228,7 @@ mr_status mr_program_skip(mr_program *p, const char *input, int64_t at, int64_t 
     return MR_OK;
 }
 
-/* Copy all fresh inputs from one of their places to the next. */
+/* Copy all fresh inputs from one of their buffers to the next. */
 static mr_status copy_fresh(mr_program *p, mr_lane lane, mr_dptr to, mr_dptr from)
 {
     const mr_device *dev = p->exec->dev;
@@ -266,7 +266,7 @@ mr_status mr_edge_send(mr_program *p)
     bool any = false, lost = !p->exec->at_once && p->lost != dev->lost;
     for (int i = 0; i < p->n_slots; i++) {
         slot *s = &p->slots[i];
-        // what came from a run is nowhere else
+        // a value passed from a run exists nowhere else: mark it as lost
         if (s->passed && s->lost != dev->lost && !p->exec->at_once)
             take_value(p, s);
         if (p->n_unset && !s->set)
@@ -282,7 +282,7 @@ mr_status mr_edge_send(mr_program *p)
         return MR_OK;
     mr_status st = send(p);
     if (st != MR_OK) {
-        // half of it is under way: nothing of it may be left when these places are used again
+        // some copies are in flight: wait until they end before the buffers are used again
         mr_error *first = mr_error_copy(mr_error_last());
         dev->ops->sync(dev);
         mr_error_adopt(first);
@@ -320,7 +320,7 @@ mr_status mr_program_fetch(mr_program *p, const char *output, uint64_t *ticket)
     const mr_device_ops *ops = dev->ops;
     *f = (fetch){.there = f->there, .number = ++e->n_fetched, .lost = dev->lost, .desc = *d};
     snprintf(f->name, sizeof f->name, "%s", output);
-    // one that still leaves from this place is gone; what it brings is written over by this one
+    // an older result in this entry of the ring is overwritten
     MR_TRY(ops->copy(dev, MR_LANE_RUN, &leave));
     if (!e->at_once) {
         MR_TRY(ops->mark(dev, MR_LANE_RUN, e->left));
@@ -345,7 +345,8 @@ static mr_status find_fetch(mr_exec *e, uint64_t ticket, fetch **out)
     return MR_OK;
 }
 
-/* Lane OUT is in order: with one there, all before it are, back to the last failure. */
+/* Whether a result has arrived. Lane OUT is in order: if one has arrived, all before it have, back
+ * to the last failure. */
 static bool is_there(const mr_exec *e, const fetch *f)
 {
     return f->number <= e->there.number && f->lost == e->there.lost;

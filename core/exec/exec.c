@@ -1,4 +1,4 @@
-/* exec: executors: the persistent regions of a parameter table on one device.
+/* exec: creates executors, which own the persistent regions of a parameter table on one device.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 #include "cpu/cpu.h"
@@ -68,7 +68,8 @@ static mr_status make(mr_device *dev, const mr_facts *facts, mr_params *params,
     mr_status st = add_regions(e, e->options.regions, e->options.n_regions);
     if (st == MR_OK && dev)
         st = mr_edge_open(e);
-    e->options.regions = NULL, e->options.n_regions = 0; // the caller's; read once
+    e->options.regions = NULL, e->options.n_regions = 0; // owned by the caller: keep no pointer to
+                                                         // it
     if (st != MR_OK) {
         mr_exec_free(e);
         return st;
@@ -113,7 +114,7 @@ bool mr_exec_edges(const mr_exec *e)
 {
     const mr_op *op = mr_op_find("conv3d");
     const mr_kernel *k = op ? mr_op_kernel(op, e->facts.device) : NULL;
-    // one place, one channel: whether a kernel serves does not depend on the size
+    // one position, one channel: whether a kernel supports the op does not depend on the size
     const mr_desc one = mr_desc_dense(MR_F32, 5, (int64_t[]){1, 1, 1, 1, 1});
     unsigned char attr[MR_ATTR_BYTES];
     mr_call call = {.n_in = 3, .n_out = 1, .attr = attr, .threads = e->facts.threads};
@@ -184,10 +185,10 @@ mr_status mr_exec_write(mr_exec *e, const char *name, size_t at, const void *src
     return bytes ? e->dev->ops->copy_in(e->dev, to, src, bytes) : MR_OK;
 }
 
-/* ---- weights as a whole ---- */
+/* ---- all weights ---- */
 
-/* The n elements from `first` of the trainable (or frozen) range, as far as the region covers them.
- * `scratch` holds n elements. */
+/* Write n elements from `first` on of the trainable (or frozen) range, as far as the region covers
+ * them. `scratch` has room for n elements. */
 static mr_status put(mr_exec *e, const region *r, int64_t first, int64_t n, float *values,
                      void *scratch)
 {
@@ -233,7 +234,7 @@ out:
     return st;
 }
 
-/* Weights rounded from one region of masters, in all regions that hold them. */
+/* Round the weights of a region of masters into all regions of weights. */
 static mr_status round_master(mr_exec *e, const region *master, int64_t piece, float *values)
 {
     for (int64_t at = master->def.start; at < master->def.stop; at += piece) {

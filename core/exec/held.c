@@ -55,7 +55,7 @@ const region *mr_exec_need(const mr_exec *e, const char *name)
                               e->regions[i].def.name);
     if (!r)
         mr_fail(MR_E_USAGE,
-                "this executor has no region '%s', it has %s; try: declare it with the executor",
+                "this executor has no region '%s'; it has %s; try: declare it with the executor",
                 name, list);
     return r;
 }
@@ -93,6 +93,6 @@ mr_status mr_shapes_differ(const char *what, const char *name, const mr_desc *ca
                            const mr_desc *expected)
 {
     char a[128], b[128];
-    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the tensor given is %s", what, name,
-                   mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
+    return mr_fail(MR_E_SHAPE, "%s '%s' is %s, the given tensor is %s; expected equal shapes", what,
+                   name, mr_desc_text(expected, b, sizeof b), mr_desc_text(came, a, sizeof a));
 }

@@ -1,5 +1,5 @@
-/* exec: plans a finished graph - steps, kernels, offsets, layout - from device facts alone. It
- * allocates only the plan and calls no device. program.c binds the plan to a device.
+/* exec: plans a finished graph (steps, kernels, offsets, layout) from device facts. It allocates
+ * only the plan and calls no device. program.c binds the plan to a device.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 
@@ -17,7 +17,7 @@ static bool in_region(const mr_graph *g, mr_ref x)
     return x != MR_NONE && mr_graph_storage(g, mr_graph_value(g, x)->storage)->kind == MR_REGION;
 }
 
-/* One step per node, setup nodes first, each with its kernel. workspace[i] is of node i. */
+/* Create one step per node with its kernel, setup nodes first. workspace[i] is that of node i. */
 static mr_status make_steps(mr_program *p, size_t *workspace)
 {
     mr_arg *arg = p->args;
@@ -75,9 +75,9 @@ out:
     return st;
 }
 
-/* ---- blocks of the program: input slots, constants, results ---- */
+/* ---- memory blocks: input slots, constants, results ---- */
 
-/* The input on `storage` is read, so it must be set before a run. */
+/* Mark the input on `storage` as read: it must be set before a run. */
 static void require(mr_program *p, int storage)
 {
     for (int i = 0; i < p->n_slots; i++)
@@ -85,7 +85,7 @@ static void require(mr_program *p, int storage)
             p->slots[i].set = false;
 }
 
-/* An unread input need not be set. */
+/* Mark the inputs that are read; others need not be set. */
 static void require_inputs(mr_program *p)
 {
     for (int i = 0; i < mr_graph_nodes(p->graph); i++) {
@@ -123,25 +123,27 @@ static mr_status place_storages(mr_program *p)
                 return mr_fail_note("a graph reads it");
             if (s->space != r->def.space)
                 return mr_fail(MR_E_USAGE,
-                               "the graph takes region '%s' to lie %s, the executor keeps it %s; "
-                               "try: the space of its declaration when the graph is built",
+                               "the graph expects region '%s' %s, the executor has it %s; try: "
+                               "build the graph with the space of the region's declaration",
                                s->region, where(s->space), where(r->def.space));
             if ((size_t)s->region_offset > r->bytes ||
                 s->bytes > r->bytes - (size_t)s->region_offset)
-                return mr_fail(
-                    MR_E_RANGE, "the graph uses bytes %lld to %lld of region '%s', which has %zu",
-                    (long long)s->region_offset, (long long)s->region_offset + (long long)s->bytes,
-                    s->region, r->bytes);
+                return mr_fail(MR_E_RANGE,
+                               "the graph uses bytes %lld to %lld of region '%s'; expected at most "
+                               "its size, %zu bytes",
+                               (long long)s->region_offset,
+                               (long long)s->region_offset + (long long)s->bytes, s->region,
+                               r->bytes);
         }
     }
     return MR_OK;
 }
 
-/* Results of the arena are copied out at the end of each run, so that they outlive the next one. */
+/* Copy results out of the arena at the end of each run, since the next run overwrites it. */
 static void place_results(mr_program *p)
 {
     const mr_graph *g = p->graph;
-    // behind those of the nodes
+    // after the arguments of the nodes
     mr_arg *arg = p->args;
     for (int i = 0; i < p->n_setup + p->n_run; i++)
         arg += p->steps[i].n_in + p->steps[i].n_out;
@@ -169,9 +171,9 @@ static void place_results(mr_program *p)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- plan ---- */
 
-/* Cleared memory of the plan, counted. */
+/* Allocate zeroed memory for the plan, and count it. */
 static void *room(mr_program *p, size_t n, size_t size)
 {
     p->own_bytes += n * size;
@@ -199,8 +201,8 @@ static mr_status room_for(mr_program *p)
     return MR_OK;
 }
 
-/* Whether oneDNN may serve a step: what a kernel prepares is its object, but for own tiles and
- * where the processor has no vectors. */
+/* Whether oneDNN can compute a step: a prepared state is its object, except for AMX tiles and on
+ * processors without AVX2. */
 static bool by_library(const mr_program *p, const mr_step *s)
 {
     const mr_facts *facts = &p->exec->facts;
@@ -209,7 +211,7 @@ static bool by_library(const mr_program *p, const mr_step *s)
            strcmp(facts->isa, "base") != 0 && (!way || strcmp(way, "library") == 0);
 }
 
-/* A product of oneDNN 2.6 with its descriptions: the mean of 340 of the demo's. */
+/* Bytes of a oneDNN 2.6 product with its descriptors: the mean of 340 products of the demo. */
 enum { PREPARED_BYTES = 9 << 10 };
 
 mr_status mr_program_plan(mr_program *p)
@@ -231,8 +233,8 @@ mr_status mr_program_plan(mr_program *p)
 
 /* ---- facts ---- */
 
-/* What oneDNN 2.6 takes once: 6 MB of its code are read or made, and some products allocate 1.4 to
- * 4 MB even with a scratchpad of ours. */
+/* Bytes that oneDNN 2.6 needs once: 6 MB of code that is loaded or generated, and 1.4 to 4 MB that
+ * some products allocate even with our scratchpad. */
 enum { LIBRARY_RESERVE = 10 << 20 };
 
 mr_memory mr_program_memory(const mr_program *p)

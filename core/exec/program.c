@@ -1,4 +1,4 @@
-/* exec: puts a planned program on a device - constant blocks, arena, kernel states, setup.
+/* exec: binds a planned program to a device: constant blocks, arena, kernel states, setup.
  * Licence: Apache-2.0 */
 #include "exec/room.h"
 
@@ -22,16 +22,16 @@ static mr_status get_blocks(mr_program *p)
     return mr_edge_add(p);
 }
 
-/* ---- the arena and the landing ---- */
+/* ---- the arena and the staging buffer ---- */
 
-/* Make room for what this program needs of it. */
+/* Grow an arena to the size that this program needs. */
 static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, const char *what)
 {
     mr_exec *e = p->exec;
     if (need <= arena->bytes)
         return MR_OK;
     MR_TRY(e->dev->ops->sync(e->dev));
-    // the old one goes first: never both at once, for the peak's sake
+    // free the old one first, so that peak memory never includes both
     if (arena->at)
         e->dev->ops->free(e->dev, arena->at, arena->bytes, space);
     size_t before = arena->bytes;
@@ -46,7 +46,7 @@ static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, 
         mr_fail_note("%s of %.1f MiB for this graph, %.1f MiB are free on the device; try: "
                      "a smaller batch or size, recomputation",
                      what, (double)need / (1 << 20), (double)free / (1 << 20));
-        // earlier programs stay usable
+        // keep earlier programs usable
         mr_error *first = mr_error_copy(mr_error_last());
         if (before && e->dev->ops->alloc(e->dev, before, space, &arena->at) == MR_OK)
             arena->bytes = before;
@@ -55,13 +55,13 @@ static mr_status grow(mr_program *p, arena *arena, mr_space space, size_t need, 
     }
     if (region)
         e->transient->at = arena->at, e->lost = e->used;
-    // no step knows the landing
+    // steps have addresses in the arena, but not in the staging buffer
     for (mr_program *q = e->programs; q && arena != &e->landing; q = q->next)
         mr_program_bind(q);
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- binding ---- */
 
 static mr_status run_setup(mr_program *p)
 {
@@ -75,7 +75,7 @@ static mr_status run_setup(mr_program *p)
     return st;
 }
 
-/* A program that is planned: its memory, addresses and kernels on the device. */
+/* Allocate memory, and set addresses and kernels of a planned program. */
 static mr_status bind(mr_program *p)
 {
     mr_device *dev = p->exec->dev;
@@ -87,7 +87,8 @@ static mr_status bind(mr_program *p)
         MR_TRY(grow(p, &p->exec->arena[i], (mr_space)i, mr_layout_peak_in(p->layout, (mr_space)i),
                     "arena"));
     if (!p->exec->at_once)
-        MR_TRY(grow(p, &p->exec->landing, MR_SPACE_DEVICE, p->inputs_bytes, "room for inputs"));
+        MR_TRY(grow(p, &p->exec->landing, MR_SPACE_DEVICE, p->inputs_bytes,
+                    "a staging buffer for inputs"));
     if (dev->checks && !p->exec->options.poison)
         MR_TRY(mr_program_spans(p));
     mr_program_waits(p);
@@ -109,8 +110,9 @@ mr_status mr_exec_compile(mr_exec *e, const mr_graph *g, mr_program **out)
     if (!mr_graph_finished(g))
         return mr_fail(MR_E_USAGE, "the graph is not finished; try: finish it, then compile");
     if (mr_graph_params(g) && mr_graph_params(g) != e->params)
-        return mr_fail(MR_E_USAGE,
-                       "the graph was built over another parameter table than this executor's");
+        return mr_fail(
+            MR_E_USAGE,
+            "the graph was built with another parameter table; expected that of this executor");
     mr_program *p;
     if (!MR_NEW(p))
         return mr_fail_memory(sizeof *p);

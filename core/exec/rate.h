@@ -4,8 +4,8 @@
 
 #include "moonreel/exec.h"
 
-/* Two rates from two steps: of the time of the first at least half is of operations, or all of it;
- * bytes may take next to nothing. */
+/* Two rates from two steps. At least half of the time of the first is operations, or all of it;
+ * bytes can take nearly no time. */
 static inline mr_rate rate_solve(const mr_step_time *a, const mr_step_time *b, bool cached)
 {
     const mr_cost *m = &a->cost, *n = &b->cost;
@@ -16,8 +16,8 @@ static inline mr_rate rate_solve(const mr_step_time *a, const mr_step_time *b, b
     return (mr_rate){1 / flop, 1 / MR_MAX(byte, b->seconds / n->bytes / 20)};
 }
 
-/* Where bytes follow from operations each has half of the time; without operations bytes have it
- * all. */
+/* One step: operations and bytes each take half of the time; without operations, bytes take all of
+ * it. */
 static inline mr_rate rate_halve(const mr_step_time *a)
 {
     const mr_cost *m = &a->cost;

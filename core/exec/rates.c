@@ -1,15 +1,15 @@
 /* exec: measures the rates of a device, predicts the time of a run from them, and compares it with
  * the measured time. A kind is measured when a prediction first needs it, in about 0.5 ms.
  *
- * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates are those of its kind,
- * which is probed by one shape, where bytes follow from operations, or by two, of which the first
- * has more operations to a byte: two equations give two rates. Of the kinds that its op's name
- * begins with the longest counts, and that of the way its kernel goes before that of any; without
- * one it is elementwise.
+ * A step takes flop / rate + bytes / bandwidth plus a fixed part. Both rates belong to its kind. A
+ * kind is probed by one shape if bytes are proportional to operations. Otherwise it is probed by
+ * two shapes, of which the first has more operations per byte: two equations give two rates. The
+ * kind of a step is the longest one with which its op's name begins; a kind for the algorithm of
+ * its kernel precedes a general one. Without a kind, a step is elementwise.
  *
- * Probes run on one thread and are scaled up: with a team, another process on one of the cores
- * makes a probe wait for its time slice, a hundred times its own length. Only the gathering of the
- * team, which is short, is measured with it. Licence: Apache-2.0 */
+ * Probes run on one thread, and rates are scaled up. With a team, another process on one of the
+ * cores would delay a probe by a time slice, which is a hundred times its length. Only the start of
+ * the team, which is short, is measured with the team. Licence: Apache-2.0 */
 #include "exec/rate.h"
 #include "exec/room.h"
 
@@ -19,20 +19,20 @@
 #include <string.h>
 #include <time.h>
 
-/* A call is an op and the shapes of its inputs: "8*,256" has a first dimension that grows from 8
- * on, "f", "u", "i" and "l" are f32, u8, i32 and i64 whatever the compute dtype, "-" is absent.
- * Attributes have a name. */
+/* A call is an op and the shapes of its inputs. In "8*,256" the first dimension grows from 8 on;
+ * "f", "u", "i" and "l" are f32, u8, i32 and i64 for every compute dtype; "-" is absent. Attributes
+ * have a name. */
 typedef struct probe {
-    const char *kind; /* how names of ops begin; " by " and a way: of this one alone */
+    const char *kind; /* prefix of op names; with " by " and an algorithm: only for that one */
     const char *call[2];
-    bool cached; /* the first call finds its data in caches, and takes operations alone */
+    bool cached; /* the first call finds its data in caches, so it takes only operations */
 } probe;
 
-enum { RUNS = 4, TEAM_RUNS = 32, STREAMS = 4 }; /* more threads do not move more bytes */
+enum { RUNS = 4, TEAM_RUNS = 32, STREAMS = 4 }; /* more threads do not increase the bandwidth */
 enum { GROWTH = 4, LARGEST = 4096 };
-#define LONG_S 2e-5 /* of a run that tells: what begins and ends a kernel is little of it */
+#define LONG_S 2e-5 /* shortest run to measure, so that starting a kernel is a small part of it */
 #define ENOUGH 5e-3 /* seconds of this process after which a call is not run again */
-#define TEAM   0.85 /* what each further thread adds */
+#define TEAM   0.85 /* gain of each further thread */
 
 #define HEADS(n, rows, d)   " " #n "*,1," #rows ",1," #d
 #define QKV(n, N, M, d)     HEADS(n, N, d) HEADS(n, M, d) HEADS(n, M, d)
@@ -90,7 +90,7 @@ enum { ALL = (1 << MR_RATED) - 1 };
 
 /* ---- a call as a graph of one node ---- */
 
-/* Numbers at *at, which moves behind them. */
+/* Read numbers at *at, and advance *at. */
 static int numbers(const char **at, int64_t size, int64_t *out)
 {
     int n = 0;
@@ -150,7 +150,7 @@ static mr_status graph_of(const char *call, mr_dtype dtype, int64_t size, mr_gra
 
 /* ---- measuring ---- */
 
-/* The step of a program that is the call: others copy what an op would write over. */
+/* The time of the step that is the call; other steps copy inputs that the op would overwrite. */
 static mr_step_time step_of(const mr_program *p, const char *call)
 {
     enum { STEPS = MR_MAX_IN + 1 };
@@ -161,8 +161,7 @@ static mr_step_time step_of(const mr_program *p, const char *call)
     return rows[i];
 }
 
-/* Every input, so that it is written: unwritten memory is one page over and over,
- * which every cache holds. */
+/* Write every input: unwritten memory is one zero page, which every cache contains. */
 static mr_status set_zeros(mr_program *p)
 {
     mr_status st = MR_OK;
@@ -180,8 +179,8 @@ out:
     return st;
 }
 
-/* The quickest of some runs of a call of that size. On an emulated GPU one takes as long as all of
- * them elsewhere; what other processes take of the clock's time does not count. */
+/* The fastest of some runs of a call of that size. On an emulated GPU, one run takes as long as all
+ * runs elsewhere. The minimum excludes the time of other processes. */
 static mr_status time_call(mr_exec *e, const char *call, mr_dtype dtype, int64_t size, int runs,
                            mr_step_time *best)
 {
@@ -201,15 +200,15 @@ static mr_status time_call(mr_exec *e, const char *call, mr_dtype dtype, int64_t
         if (!run || row.seconds < best->seconds)
             *best = row;
     }
-    best->node = NULL; // of a graph that is freed now
+    best->node = NULL; // its graph is freed now
 out:
     mr_program_free(p);
     mr_graph_free(g);
     return st;
 }
 
-/* A call of a size at which it takes long enough, or of the largest that the device has room for.
- */
+/* Measure a call at a size at which it takes long enough, or at the largest size that fits the
+ * device. */
 static mr_status measure(mr_exec *e, const probe *pr, int i, mr_dtype dtype, mr_step_time *row)
 {
     mr_status st = time_call(e, pr->call[i], dtype, 1, RUNS, row);
@@ -224,7 +223,7 @@ static mr_status measure(mr_exec *e, const probe *pr, int i, mr_dtype dtype, mr_
     return st;
 }
 
-/* The way that a kind is of, or NULL; *n: characters of its op. */
+/* The algorithm of a kind, or NULL; *n: length of the op prefix. */
 static const char *way_of(const char *kind, size_t *n)
 {
     const char *by = strstr(kind, " by ");
@@ -232,7 +231,8 @@ static const char *way_of(const char *kind, size_t *n)
     return by ? by + strlen(" by ") : NULL;
 }
 
-/* A kind that the device lacks, or has no room for, stays without rates. */
+/* Compute the rates of a kind. A kind that the device lacks, or that does not fit, gets no
+ * rates. */
 static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s, mr_rate *out)
 {
     mr_step_time row[2];
@@ -249,11 +249,11 @@ static mr_status rate(mr_exec *e, const probe *pr, mr_dtype dtype, double step_s
     return MR_OK;
 }
 
-/* What a team takes longer over parts of a copy, one for each of its threads, than one thread over
- * such a part. */
+/* The time to start a team: how much longer it takes for parts of a copy, one per thread, than one
+ * thread for one part. */
 static mr_status gather(mr_device *team, mr_exec *one, double *seconds)
 {
-    enum { PART = 16384 }; // bytes, elements that one thread copies at a time
+    enum { PART = 16384 }; // elements that one thread copies at a time
     char call[32];
     mr_step_time row, rows;
     mr_exec *all = NULL;
@@ -313,7 +313,7 @@ const char *mr_rates_kind(int i)
     return probes[i].kind;
 }
 
-/* Measures those of `kinds` that are not known yet; all of them or none. */
+/* Measure those of `kinds` that are not known yet; all of them or none. */
 static mr_status need_kinds(mr_device *dev, mr_dtype dtype, uint32_t kinds)
 {
     mr_rates *r = &dev->rates[dtype == MR_BF16], found = *r;
@@ -323,7 +323,7 @@ static mr_status need_kinds(mr_device *dev, mr_dtype dtype, uint32_t kinds)
         return MR_OK;
     mr_device *one = NULL;
     mr_exec *e = NULL;
-    // a process has one GPU, so the probes run on the same
+    // a process has one GPU: run the probes on the same one
     char name[64];
     snprintf(name, sizeof name, "%s:%d", dev->facts.device, dev->ordinal);
     MR_TRY(mr_device_open(name, 1, &one));
@@ -344,7 +344,7 @@ mr_status mr_device_rates(mr_device *dev, mr_dtype dtype, mr_rates *out)
     return MR_OK;
 }
 
-/* ---- expecting ---- */
+/* ---- prediction ---- */
 
 static mr_dtype dtype_of(const mr_step *s)
 {
@@ -352,14 +352,14 @@ static mr_dtype dtype_of(const mr_step *s)
     return bf16 ? MR_BF16 : MR_F32;
 }
 
-/* Are the rates of kind i known? `of`: 1 for bf16. */
+/* Whether the rates of kind i are known. `of`: 1 for bf16. */
 static bool is_known(const mr_device *dev, int of, int i)
 {
     return dev->measured[of] >> i & 1;
 }
 
-/* The kind of a step: its op's longest beginning, before another the one of its way. A kind that is
- * known and has no rates does not count. */
+/* The kind of a step: the longest prefix of its op; one for its algorithm precedes a general one. A
+ * measured kind without rates does not count. */
 static int kind_of(const mr_device *dev, const mr_step *s, const mr_facts *facts)
 {
     const char *took = mr_step_way(s, facts);
@@ -379,7 +379,7 @@ static int kind_of(const mr_device *dev, const mr_step *s, const mr_facts *facts
     return best;
 }
 
-/* Seconds by rates that are known already; 0 without them. */
+/* Predicted seconds by known rates; 0 without rates. */
 static double expected(const mr_exec *e, const mr_step *s)
 {
     const mr_device *dev = e->rated_by;
@@ -419,8 +419,8 @@ static mr_status need_rates(const mr_program *p)
 
 mr_status mr_program_seconds(const mr_program *p, double *seconds)
 {
-    // queues of a device that does everything at once do not overlap; copies of results count there
-    // as nothing, elsewhere they run in parallel with what follows
+    // on a synchronous device, queues do not overlap. Copies of results take no time there;
+    // elsewhere they overlap the next steps
     const mr_schedule *s = mr_layout_schedule(p->layout);
     double sum = 0, *took = mr_calloc(2 * (size_t)mr_schedule_steps(s) + 1, sizeof *took);
     mr_status st = MR_OK;

@@ -1,7 +1,7 @@
 /* exec: the regions of a parameter table, as an optimizer declares them.
  *
- * A region covers a range of the trainable elements, in the order of the parameter table. Rows are
- * plain data: planning reads them without a device. Licence: Apache-2.0 */
+ * A region covers a range of the trainable elements, in the order of the parameter table.
+ * Definitions are plain data: planning reads them without a device. Licence: Apache-2.0 */
 #include "moonreel/exec.h"
 
 #include <string.h>
@@ -11,31 +11,31 @@ static mr_status check(const mr_region *r, int64_t elements, const mr_region *be
     bool weights = r->role == MR_ROLE_MASTER || r->role == MR_ROLE_AVERAGE;
     for (int i = 0; i < n; i++)
         if (strcmp(before[i].name, r->name) == 0)
-            return mr_fail(MR_E_USAGE, "region '%s' is there already; try: another name", r->name);
+            return mr_fail(MR_E_USAGE, "region '%s' exists already; try: another name", r->name);
     if (weights && (r->dtype != MR_F32 || r->per != 1))
         return mr_fail(MR_E_USAGE,
-                       "region '%s' holds weights: it has to be f32, an element for each; it is "
-                       "%s, one for %lld",
+                       "region '%s' has weights, and is %s with one element per %lld weights; "
+                       "expected f32, one element per weight",
                        r->name, mr_dtype_name(r->dtype), (long long)r->per);
     for (int i = 0; i < n && r->transient; i++)
         if (before[i].transient)
             return mr_fail(MR_E_USAGE, "regions '%s' and '%s' are transient; expected one at most",
                            before[i].name, r->name);
     if (r->transient && (r->role != MR_ROLE_STATE || r->prefix || r->space != MR_SPACE_DEVICE))
-        return mr_fail(MR_E_USAGE,
-                       "region '%s' is transient: it has to be state on the device that "
-                       "checkpoints do not hold",
-                       r->name);
+        return mr_fail(
+            MR_E_USAGE,
+            "region '%s' is transient; expected state on the device that is not in checkpoints",
+            r->name);
     if (r->per < 1 || MR_PARAM_ALIGN % r->per)
         return mr_fail(MR_E_USAGE,
-                       "region '%s' has an element for %lld weights; expected a divisor of %d, so "
-                       "that no two parameters share one",
+                       "region '%s' has one element per %lld weights; expected a divisor of %d, so "
+                       "that no two parameters share an element",
                        r->name, (long long)r->per, MR_PARAM_ALIGN);
     if (r->start < 0 || r->start > r->stop || r->stop > elements || r->start % r->per ||
         r->stop % r->per)
         return mr_fail(MR_E_RANGE,
-                       "region '%s' covers elements %lld to %lld, one for %lld; the trainable "
-                       "range has %lld",
+                       "region '%s' covers elements %lld to %lld, one for %lld; expected a part of "
+                       "the trainable range, which has %lld",
                        r->name, (long long)r->start, (long long)r->stop, (long long)r->per,
                        (long long)elements);
     return MR_OK;

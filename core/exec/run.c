@@ -23,7 +23,7 @@ mr_status mr_program_get(mr_program *p, const char *output, const mr_view *out)
     return mr_view_copy(out, &(mr_view){p->exec->staging, v->desc});
 }
 
-/* Fill the arena, but for its first bytes on the device. */
+/* Fill the arena with poison, except for its first `kept` bytes on the device. */
 static mr_status poison(mr_exec *e, size_t kept)
 {
     for (int i = 0; i < MR_SPACE_COUNT; i++) {
@@ -54,7 +54,7 @@ size_t mr_program_measured(mr_program *p)
 {
     mr_exec *e = p->exec;
     unsigned char piece[4096];
-    // from the top down to the first byte that is not poison
+    // search down from the top to the first byte that is not poison
     arena arena = e->arena[MR_SPACE_DEVICE];
     for (size_t end = arena.bytes; end > 0;) {
         size_t n = MR_MIN(end, sizeof piece);

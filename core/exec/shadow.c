@@ -19,15 +19,15 @@ typedef struct shadow {
     shadow_memory memory;
     shadow_lanes lanes;
     pthread_mutex_t lock;
-    pthread_cond_t turn; /* something changed: look again */
+    pthread_cond_t turn; /* signalled on each change */
     pthread_t worker[MR_QUEUE_COUNT];
     int n_workers;
-    shadow_task task; /* chosen: runs, or waits for its thread */
+    shadow_task task; /* the chosen task, which runs or waits for its thread */
     bool chosen, running;
-    uint64_t order; /* number of the next run's */
+    uint64_t order; /* number of the order of the next run */
     bool demanded, quit;
-    mr_event *awaited; /* work is asked for until it is reached */
-    mr_status failed;  /* of the first step that failed and was not reported yet */
+    mr_event *awaited; /* work is due until this event is reached */
+    mr_status failed;  /* the error of the first failed step that is not reported yet */
     mr_error *story;
 } shadow;
 
@@ -41,17 +41,17 @@ void mr_shadow_order(mr_device *dev, uint64_t number)
     ((shadow *)dev)->order = number;
 }
 
-/* ---- its threads ---- */
+/* ---- threads ---- */
 
 static void fail(shadow *s)
 {
     if (s->failed == MR_OK)
         s->failed = mr_error_last()->code, s->story = mr_error_copy(mr_error_last());
-    // what was enqueued behind a failure would compute on its ruins
+    // work enqueued after a failure would read invalid data
     shadow_lanes_drop(&s->lanes);
 }
 
-/* The chosen task, by its thread: the lock is open meanwhile. */
+/* Run the chosen task on its thread, without the lock. */
 static void perform(shadow *s)
 {
     shadow_item *item = s->task.item;
@@ -68,7 +68,7 @@ static void perform(shadow *s)
     pthread_cond_broadcast(&s->turn);
 }
 
-/* Choose what to do next, or wait until there is something. */
+/* Choose the next task, or wait for one. */
 static void choose(shadow *s)
 {
     struct timespec until = {0};
@@ -108,7 +108,7 @@ static void *work(void *user)
 
 /* ---- the device ---- */
 
-/* Wait until nothing is left. */
+/* Wait until all work is done. */
 static void settle(shadow *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -120,7 +120,7 @@ static void settle(shadow *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The same, and report a failure that was not reported yet. */
+/* The same; then report a failure that is not reported yet. */
 static mr_status drain(shadow *s)
 {
     settle(s);
@@ -204,7 +204,7 @@ static void forget(mr_device *dev, mr_step *steps, int n, void *prepared)
     mr_steps_forget(steps, n);
 }
 
-/* Room for an item of a run of n steps, or of something else. */
+/* Allocate an item for a run of n steps, or for another kind of work. */
 static mr_status new_item(shadow_kind kind, int n, shadow_item **out)
 {
     shadow_item *item = mr_calloc(1, sizeof *item + (size_t)n);
@@ -215,7 +215,7 @@ static mr_status new_item(shadow_kind kind, int n, shadow_item **out)
     return MR_OK;
 }
 
-/* Takes the item. */
+/* Enqueue the item; takes ownership. */
 static mr_status enqueue(shadow *s, mr_lane lane, shadow_item *item)
 {
     pthread_mutex_lock(&s->lock);

@@ -1,5 +1,5 @@
-/* exec: copies between runs on the shadow device. It detects copies of unwritten bytes, and a host
- * that changes pinned memory while a copy is in flight. Licence: Apache-2.0 */
+/* exec: runs copies on the shadow device. It detects copies of unwritten bytes, and a host that
+ * changes pinned memory while a copy is in flight. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 static mr_status ends_of(const shadow_memory *m, const mr_copy *c, shadow_block **to,

@@ -1,16 +1,16 @@
 /* exec: schedules the work that is enqueued on the shadow device.
  *
- * Work that can go on - the next step of a run on each queue, the copy at the front of a lane - is
- * taken in an order that differs from run to run, equal numbers being equal orders. Number 0 takes
- * copies of the edges and then the highest queue first, 1 the lowest queue first and copies last;
- * other odd numbers draw an order for the run, so that a lane or queue may lie idle as long as it
- * can; even ones draw at each step. So a missing wait shows within a few runs. All here is called
- * with the device's lock held. Licence: Apache-2.0 */
+ * Possible tasks are the next step of a run on each queue, and the copy at the front of each lane.
+ * They are chosen in an order that differs from run to run and depends only on the number of the
+ * order. Number 0 prefers copies, then the highest queue; 1 prefers the lowest queue, and copies
+ * come last. Other odd numbers draw one order for the run, so that a lane or queue can be idle as
+ * long as possible; even numbers draw at each step. So a missing wait is detected within a few
+ * runs. All functions here are called with the lock of the device held. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 #include <string.h>
 
-enum { DELAY_MS = 20 }; /* work not waited for starts this late */
+enum { DELAY_MS = 20 }; /* delay of work for which no one waits */
 
 static int draw(uint64_t *random, int below)
 {
@@ -61,7 +61,7 @@ static void pop(shadow_lanes *l, int lane)
     shadow_item *item = l->head[lane];
     if (item->kind == SHADOW_MARK)
         item->event->reached = item->number;
-    // a run that was cut short left users that never came
+    // an aborted run has steps that never started: remove them as users
     for (int i = 0; i < item->n; i++)
         for (int k = 0; k < item->steps[i].n_spans; k++)
             item->steps[i].spans[k]->seen = 0;
@@ -78,7 +78,7 @@ void shadow_lanes_drop(shadow_lanes *l)
             pop(l, i);
 }
 
-/* Marks at the front of a lane are reached, waits for reached events over. */
+/* Process marks at the front of a lane, and waits for events that are reached. */
 static void advance(shadow_lanes *l)
 {
     for (bool again = true; again;) {
@@ -104,7 +104,7 @@ void shadow_lanes_add(shadow_lanes *l, mr_lane lane, shadow_item *item)
     advance(l);
 }
 
-/* ---- choosing ---- */
+/* ---- choice ---- */
 
 static int next_of(shadow_item *r, int q)
 {
@@ -121,7 +121,7 @@ static bool ready(const shadow_item *r, int i)
     return true;
 }
 
-/* The step of a run to take now, -1 when none can go on. */
+/* The next step of a run; -1 if no step can start. */
 static int step_of(shadow_item *r, shadow_order *o)
 {
     int can[MR_QUEUE_COUNT], n = 0;
@@ -145,7 +145,7 @@ static bool sooner(const struct timespec *a, const struct timespec *b)
     return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* The order in force is that of the run which comes first. */
+/* The current order is that of the first run. */
 static shadow_order *order_now(shadow_lanes *l)
 {
     shadow_item *item = l->head[MR_LANE_RUN];

@@ -1,4 +1,5 @@
-/* exec: memory of the shadow device - addresses of its own, guard pages, a written bit per byte.
+/* exec: the memory of the shadow device, with its own addresses, guard pages, and a written bit per
+ * byte.
  *
  * Each allocation reserves  guard | real bytes | guard | device addresses.  Only the real bytes can
  * be touched; the program sees device addresses, which fault. Licence: Apache-2.0 */
@@ -40,7 +41,7 @@ static mr_status make(size_t bytes, shadow_block **out)
         return mr_fail_memory(bytes);
     }
     b->at = (mr_dptr)(b->real + b->room + PAGE);
-    memset(b->written, 0xff, b->room / 8); // cleared memory counts as written
+    memset(b->written, 0xff, b->room / 8); // zeroed memory counts as written
     memset(b->real + bytes, CANARY, b->room - bytes);
     *out = b;
     return MR_OK;

@@ -1,10 +1,9 @@
-/* exec: one step on the shadow device. Before it runs: inputs must be written, outputs must lie
- * where steps may write, they and the workspace are poisoned. After it: every element of every
- * output must be written, nothing beyond, and no input changed.
+/* exec: runs one step on the shadow device with checks. Before it runs, inputs must be written,
+ * outputs must be in writable memory, and outputs and workspace are poisoned. After it, every
+ * element of every output must be written, nothing beyond, and no input changed.
  *
- * An element counts as unwritten when it still is poison after a run, and after a second run over
- * another poison. Where an output lies in an input's place there is no poison to put: it was
- * written before. Licence: Apache-2.0 */
+ * An element counts as unwritten if it is still poison after a run, and after a second run with
+ * another poison. An output that overwrites an input cannot be poisoned. Licence: Apache-2.0 */
 #include "exec/shadow.h"
 
 #include <string.h>
@@ -15,11 +14,11 @@ enum { OTHER_POISON = 0x5a };
 
 typedef struct runs {
     int rank;
-    int64_t dim[MR_MAX_RANK], step[MR_MAX_RANK]; /* outer loops, steps in bytes */
+    int64_t dim[MR_MAX_RANK], step[MR_MAX_RANK]; /* outer loops, strides in bytes */
     size_t bytes;                                /* of one run */
 } runs;
 
-/* Order does not matter, so dimensions are sorted by stride and merged. */
+/* The order does not matter, so dimensions are sorted by stride and merged. */
 static runs runs_of(const mr_desc *d)
 {
     runs r = {.bytes = mr_dtype_bytes(d->dtype)};
@@ -40,7 +39,7 @@ static runs runs_of(const mr_desc *d)
     return r;
 }
 
-/* Calls body for each run until it answers false. */
+/* Call body for each run until it returns false. */
 typedef bool run_body(void *user, shadow_block *b, mr_dptr at, size_t bytes);
 static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_body *body,
                      void *user)
@@ -56,13 +55,13 @@ static bool each_run(const runs *r, int dim, shadow_block *b, mr_dptr at, run_bo
 /* ---- one argument ---- */
 
 typedef struct arg {
-    const mr_view *view; /* NULL: absent, or without elements, wherever it lies */
+    const mr_view *view; /* NULL: absent, or without elements */
     const char *name;
     shadow_block *block;
     size_t span;
     runs runs;
-    bool in_place; /* an output that touches the range of an input, and that input */
-    uint64_t hash; /* of an input before the step, of an output after its first run */
+    bool in_place; /* this output overlaps an input, or this input overlaps an output */
+    uint64_t hash; /* hash of an input before the step, of an output after its first run */
 } arg;
 
 static mr_status arg_of(const shadow_memory *m, const mr_view *v, const char *name, arg *a)
@@ -109,7 +108,8 @@ static bool mark(void *user, shadow_block *b, mr_dptr at, size_t bytes)
     return true;
 }
 
-/* First element that still is poison: its offset in bytes from the view's start, -1 when none. */
+/* Find the first element that is still poison: its offset in bytes from the start of the view, or
+ * -1. */
 typedef struct hunt {
     int byte;
     size_t size;
@@ -141,7 +141,7 @@ static int64_t left_over(const arg *a, int byte)
 
 typedef struct frame {
     const mr_step *step;
-    mr_call call, real; /* with addresses of the device, and with real ones */
+    mr_call call, real; /* with device addresses; with real addresses */
     arg in[MR_MAX_IN], out[MR_MAX_OUT];
     shadow_block *workspace;
     bool any_in_place;
@@ -207,13 +207,13 @@ static mr_status check_inputs(frame *f)
     return MR_OK;
 }
 
-/* Outputs may lie where steps may write. */
+/* Check that outputs are in memory that steps can write. */
 static mr_status check_guards(const frame *f)
 {
     const mr_step *s = f->step;
     for (int i = 0; i < s->n_out; i++) {
         const arg *a = &f->out[i];
-        // a copy between memories goes where the graph says
+        // the graph names the target of a copy between memories
         bool named = s->kind == MR_STEP_COPY || s->placed || s->op->out[i].must;
         char shape[128];
         if (!a->view || a->block->guard == MR_GUARD_NONE ||
@@ -223,7 +223,7 @@ static mr_status check_guards(const frame *f)
                        mr_desc_text(&a->view->desc, shape, sizeof shape),
                        a->block->guard == MR_GUARD_ALL
                            ? "constants"
-                           : "an input or a region, unnamed by its row");
+                           : "an input or a region that its definition does not declare as output");
     }
     return MR_OK;
 }
@@ -247,7 +247,7 @@ static mr_status check_outputs(frame *f)
         if (!f->out[i].view || f->out[i].in_place)
             continue;
         suspect[i] = left_over(&f->out[i], MR_POISON) >= 0;
-        // an integer may well be -1: without a second run it gets the benefit of the doubt
+        // an integer can be -1, which equals poison: without a second run it counts as written
         if (f->any_in_place && !mr_dtype_is_float(f->out[i].view->desc.dtype))
             suspect[i] = false;
         again |= suspect[i] && !f->any_in_place;
@@ -256,7 +256,7 @@ static mr_status check_outputs(frame *f)
     if (again)
         MR_TRY(run_over(f, OTHER_POISON));
     for (int i = 0; i < f->step->n_out; i++) {
-        // bytes may have the value of either poison: what is unwritten differs between the runs
+        // written bytes can equal a poison; unwritten ones differ between the runs
         if (!suspect[i] || (again && hash_of(&f->out[i]) == f->out[i].hash))
             continue;
         int64_t at = left_over(&f->out[i], again ? OTHER_POISON : MR_POISON);
@@ -295,7 +295,7 @@ static mr_status poison_span(const shadow_memory *m, const mr_span *span)
     return MR_OK;
 }
 
-/* The first user finds nothing, the last one leaves nothing. */
+/* The first user of a range poisons it, and so does the last one. */
 static mr_status come(const shadow_memory *m, const mr_step *s)
 {
     for (int i = 0; i < s->n_spans; i++)

@@ -1,4 +1,4 @@
-/* exec: runs one step on the host's processor. Licence: Apache-2.0 */
+/* exec: runs one step on the CPU. Licence: Apache-2.0 */
 #include "exec/room.h"
 
 #include "cpu/cpu.h"
@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* What the kernel would give without swapping: pages of files that it keeps for the next reader
- * count, which are most of the memory of a machine that has read its data. 0: it does not say. */
+/* The memory that is available without swapping. It includes cached file pages, which are most of
+ * the memory after data was read. 0: unknown. */
 static size_t available(void)
 {
     static const char line[] = "\nMemAvailable:";
@@ -27,7 +27,7 @@ static size_t available(void)
     return bytes;
 }
 
-/* What this process may still map under its limit of address space. */
+/* The memory that this process can still map under its address space limit. */
 static size_t allowed(void)
 {
     struct rlimit limit;
@@ -64,7 +64,7 @@ static mr_status blame(const mr_step *s, mr_status st)
     return st;
 }
 
-/* Rows ask for arguments that a node does not have, too: those are absent. */
+/* Fill the arguments of a call; those that the node does not have are absent. */
 static void put_args(mr_view *to, int most, const mr_arg *arg, int n)
 {
     for (int i = 0; i < most; i++) {
@@ -88,7 +88,7 @@ void mr_step_call(const mr_step *s, mr_call *call)
     call->threads = s->threads;
 }
 
-// a shape that the device's kernels do not take, with all shapes of the step
+// the error for shapes that no kernel of the device supports, with all shapes of the step
 static mr_status fail_no_kernel(const mr_step *s, const mr_facts *facts)
 {
     char shapes[700] = "";
@@ -116,7 +116,8 @@ mr_status mr_step_choose(mr_step *s, const mr_facts *facts)
     s->workspace_bytes = s->run && k->workspace ? k->workspace(&call, facts) : 0;
     s->naive = !s->run || s->workspace_bytes == MR_NO_KERNEL;
     if (s->naive && !s->op->naive)
-        return blame(s, mr_fail(MR_E_UNSUPPORTED, "no kernel for these shapes and no naive row"));
+        return blame(s, mr_fail(MR_E_UNSUPPORTED,
+                                "no kernel supports these shapes, and the op has no naive kernel"));
     if (s->naive && facts->host_refused)
         return blame(s, fail_no_kernel(s, facts));
     if (s->naive)

@@ -23,7 +23,8 @@ mr_status mr_program_schedule(const mr_program *p, char **text)
     return mr_text_end(&t, text);
 }
 
-/* Origins are paths, which may hold any bytes: each byte that is not UTF-8 is written as \\xHH. */
+/* Write a text. Origins are paths, which can have any bytes: each byte that is not UTF-8 is written
+ * as \\xHH. */
 static void put_text(mr_text *t, const char *s)
 {
     mr_text_add(t, "\"");
@@ -43,10 +44,10 @@ static void put_text(mr_text *t, const char *s)
     mr_text_add(t, "\"");
 }
 
-/* Rows of copies between runs, below those of the queues. */
+/* Rows of copies, below those of the queues. */
 enum { ROW_IN = MR_QUEUE_COUNT, ROW_OUT };
 
-/* A process with a row per queue. */
+/* Write a process with a row per queue. */
 static void put_process(mr_text *t, int pid, const char *device, const char *what)
 {
     mr_text_add(t,
@@ -116,7 +117,7 @@ static void put_copy(mr_text *t, int pid, int row, const char *what, const char 
     mr_text_add(t, "}},\n");
 }
 
-/* As they were. */
+/* Write the copies at their measured times. */
 static void put_edges(mr_text *t, const mr_program *p, double zero)
 {
     for (int i = 0; i < p->n_slots; i++) {
@@ -136,8 +137,8 @@ static void put_edges(mr_text *t, const mr_program *p, double zero)
     }
 }
 
-/* In a row of runs: this one takes its inputs in, then those of the run after come, while the
- * results of the run before leave. Returns when the first step begins. */
+/* Write the copies as in a sequence of runs: the inputs of this run, then those of the next run,
+ * and the results of the previous run. Returns when the first step begins. */
 static double put_edges_beside(mr_text *t, const mr_program *p)
 {
     double taken = 0, in = 0, out = 0;
@@ -164,9 +165,9 @@ static double put_edges_beside(mr_text *t, const mr_program *p)
     return taken;
 }
 
-/* Where nodes name side queues, or inputs and results were on their way: the same steps, each as
- * long as it took, begun as soon as the schedule lets them. A device that runs one step at a time
- * shows by it what would be hidden. */
+/* If the program uses side queues or transfers: write the same steps with their measured durations,
+ * but started as soon as the schedule allows. For a synchronous device, this shows what another
+ * device would overlap. */
 static mr_status put_beside(mr_text *t, const mr_program *p)
 {
     int n = p->n_run + p->n_copies;
@@ -189,7 +190,7 @@ static mr_status put_beside(mr_text *t, const mr_program *p)
     return MR_OK;
 }
 
-/* When the first of all that was timed began: queues do not begin in the order of the list. */
+/* The earliest start of all timed items: queues do not start in the order of the list. */
 static double began(const mr_program *p)
 {
     double first = p->clocks[0].start_s;

@@ -15,7 +15,7 @@ local optim = {}
 
 local ALIGN = 64
 
---- Elements that are on the device at a time of what lies in host memory, a multiple of 64. Three
+--- Elements that are on the device at a time of what is in host memory, a multiple of 64. Three
 -- pieces are there at once: one comes, one is updated, one leaves.
 optim.piece = 8 << 20
 

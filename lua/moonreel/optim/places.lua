@@ -45,7 +45,7 @@ function places.value(g, row, range)
     {(range.stop - range.start + row.per - 1) // row.per}, row.space)
 end
 
---- A value on the device. Ranges of what lies in host memory come to it in parallel with the work
+--- A value on the device. Ranges of what is in host memory come to it in parallel with the work
 -- on the range before, and when that on the one before that is over.
 ---@param g mr.Graph
 ---@param row table        of its region

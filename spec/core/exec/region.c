@@ -79,19 +79,19 @@ static void refused(void)
         mr_status code;
         const char *text;
     } bad[] = {
-        {{.name = "w", .dtype = MR_F32}, MR_E_USAGE, "region 'w' is there already"},
-        {{.name = "m", .dtype = MR_BF16, .role = MR_ROLE_MASTER}, MR_E_USAGE, "it is bf16"},
+        {{.name = "w", .dtype = MR_F32}, MR_E_USAGE, "region 'w' exists already"},
+        {{.name = "m", .dtype = MR_BF16, .role = MR_ROLE_MASTER}, MR_E_USAGE, "and is bf16"},
         {{.name = "m", .dtype = MR_F32, .role = MR_ROLE_AVERAGE, .per = 2},
          MR_E_USAGE,
-         "one for 2"},
+         "per 2 weights"},
         {{.name = "m", .dtype = MR_F32, .start = 1, .stop = 129}, MR_E_RANGE, "1 to 129"},
         {{.name = "m", .dtype = MR_F32, .start = 65, .stop = 64}, MR_E_RANGE, "65 to 64"},
         {{.name = "m", .dtype = MR_F32, .start = -1, .stop = 64}, MR_E_RANGE, "-1 to 64"},
         {{.name = "m", .dtype = MR_F32, .start = 8, .stop = 64, .per = 16}, MR_E_RANGE, "for 16"},
         {{.name = "m", .dtype = MR_F32, .start = 0, .stop = 72, .per = 16}, MR_E_RANGE, "for 16"},
-        {{.name = "m", .dtype = MR_F32, .per = -1}, MR_E_USAGE, "for -1 weights"},
+        {{.name = "m", .dtype = MR_F32, .per = -1}, MR_E_USAGE, "per -1 weights"},
         {{.name = "m", .dtype = MR_F32, .per = 48}, MR_E_USAGE, "expected a divisor of 64"},
-        {{.name = "m", .dtype = MR_F32, .per = 128}, MR_E_USAGE, "for 128 weights"},
+        {{.name = "m", .dtype = MR_F32, .per = 128}, MR_E_USAGE, "per 128 weights"},
         {{.name = "g", .dtype = MR_F32, .transient = true, .prefix = "g."},
          MR_E_USAGE,
          "'g' is transient"},
@@ -100,7 +100,7 @@ static void refused(void)
          "state on the device"},
         {{.name = "g", .dtype = MR_F32, .transient = true, .role = MR_ROLE_MASTER},
          MR_E_USAGE,
-         "has to be state"},
+         "expected state on the device"},
     };
     model m = model_of(MR_F32);
     mr_region out[3];
@@ -149,7 +149,7 @@ static void in_host_memory(mr_device *dev)
             CHECK_INT(mr_program_memory(p).state, 0);
             mr_program_free(p);
         } else {
-            CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "keeps it in host memory");
+            CHECK_FAILS(mr_exec_compile(e, g, &p), MR_E_USAGE, "has it in host memory");
         }
         mr_graph_free(g);
     }
@@ -273,7 +273,7 @@ static void ranges(mr_device *dev)
     mr_region twice[] = {half[0], half[0]};
     CHECK_FAILS(
         mr_exec_new(dev, m.params, &(mr_exec_options){.regions = twice, .n_regions = 2}, &e),
-        MR_E_USAGE, "'grad' is there already");
+        MR_E_USAGE, "'grad' exists already");
     mr_params_free(m.params);
 }
 

@@ -45,7 +45,7 @@ static void sharing(mr_device *dev)
     int64_t three = 3;
     mr_view bad = {x, mr_desc_dense(MR_F32, 1, &three)};
     CHECK_FAILS(mr_program_set(small, "x", &bad), MR_E_SHAPE,
-                "input 'x' is [4] f32, the tensor given is [3] f32");
+                "input 'x' is [4] f32, the given tensor is [3] f32");
     CHECK_FAILS(mr_program_get(small, "y", &bad), MR_E_SHAPE, "output 'y' is [4] f32");
     CHECK_FAILS(mr_program_set(small, "q", &vx), MR_E_USAGE, "no input 'q'");
     CHECK_FAILS(mr_program_get(small, "q", &vx), MR_E_USAGE, "no output 'q'");

@@ -57,8 +57,9 @@ static void weights(mr_device *dev)
         OK(mr_graph_finish(bad[i]));
     }
     CHECK_FAILS(mr_exec_compile(e, bad[0], &update), MR_E_USAGE,
-                "no region 'grad', it has w, frozen");
-    CHECK_FAILS(mr_exec_compile(e, bad[1], &update), MR_E_RANGE, "of region 'w', which has");
+                "no region 'grad'; it has w, frozen");
+    CHECK_FAILS(mr_exec_compile(e, bad[1], &update), MR_E_RANGE,
+                "of region 'w'; expected at most its size");
     mr_exec_free(e);
     for (int i = 0; i < 2; i++)
         mr_graph_free(bad[i]);

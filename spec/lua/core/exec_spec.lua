@@ -97,7 +97,7 @@ describe("exec programs", function()
   it("say what is wrong with an input", function()
     local prog = E.new(E.device()):compile(double_graph(3))
     fails("input 'x' was never set", prog.run, prog)
-    local err = fails("input 'x' is [3] f32, the tensor given is [4] f32",
+    local err = fails("input 'x' is [3] f32, the given tensor is [4] f32",
       prog.set, prog, "x", T.new("f32", { 4 }))
     assert.equal("MR_E_SHAPE", err.code)
     fails("no output 'z'", prog.get, prog, "z")

@@ -292,14 +292,14 @@ describe("the state of a run", function()
     fails("MR_E_USAGE", "region 'm' is 'masters'; expected state, master, average or weights",
       with{name = "m", dtype = "f32", role = "masters"})
     fails("MR_E_USAGE", "regions: expected a list", E.new, E.device(), params, {regions = "m"})
-    fails("MR_E_USAGE", "region 'w' is there already", with{name = "w", dtype = "f32"})
+    fails("MR_E_USAGE", "region 'w' exists already", with{name = "w", dtype = "f32"})
     local run = E.new(E.device(), params, {regions = compact})
     for _, region in ipairs{"exact", "slow", "grad"} do
       fails("MR_E_USAGE", "parameter 'still' is frozen: it has no " .. region, run.param, run,
         region, "still")
     end
     assert.same(run:param("frozen", "still"):totable(), run:param("w", "still"):totable())
-    fails("MR_E_USAGE", "no region 'm', it has w, frozen, k", function()
+    fails("MR_E_USAGE", "no region 'm'; it has w, frozen, k", function()
       E.new(E.device(), params, {regions = {{name = "k", dtype = "f32"}}}):param("m", "a")
     end)
   end)
