@@ -184,7 +184,7 @@ static mr_status check_small(int fd, const char *path, size_t most)
     if (fstat(fd, &about))
         return mr_fail_io("look at", path);
     if (!S_ISREG(about.st_mode))
-        return mr_fail(MR_E_IO, "%s: is no regular file", path);
+        return mr_fail(MR_E_IO, "%s: is not a regular file", path);
     return (uint64_t)about.st_size <= most
                ? MR_OK
                : mr_fail(MR_E_FORMAT, "%s: has %lld bytes, expected at most %zu", path,

@@ -107,7 +107,7 @@ static mr_status open_input(const char *file, int *fd)
     if (fstat(*fd, &about) == 0 && S_ISREG(about.st_mode))
         return MR_OK;
     close(*fd);
-    return mr_fail(MR_E_DATA, "%s: is no regular file; expected a .parquet file", file);
+    return mr_fail(MR_E_DATA, "%s: is not a regular file; expected a .parquet file", file);
 }
 
 mr_status index_child_open(index_child *c, const char *file)

@@ -20,7 +20,8 @@ static mr_status open_file(const char *file, index_pieces *t)
         return mr_fail(MR_E_DATA, "%s: cannot open: %s; expected a .csv or .jsonl file", file,
                        strerror(errno));
     if (fstat(t->fd, &about) || !S_ISREG(about.st_mode))
-        return mr_fail(MR_E_DATA, "%s: is no regular file; expected a .csv or .jsonl file", file);
+        return mr_fail(MR_E_DATA, "%s: is not a regular file; expected a .csv or .jsonl file",
+                       file);
     return (t->buf = mr_alloc(PIECE)) ? MR_OK : mr_fail_memory(PIECE);
 }
 

@@ -40,7 +40,7 @@ static mr_status look(int fd, const char *path, sum_head *head)
     if (fstat(fd, &s))
         return mr_fail(MR_E_IO, "%s: cannot look at it", path);
     if (!S_ISREG(s.st_mode))
-        return mr_fail(MR_E_DATA, "%s: is no regular file", path);
+        return mr_fail(MR_E_DATA, "%s: is not a regular file", path);
     head->bytes = (uint64_t)s.st_size;
     head->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
     head->blocks = (head->bytes + BLOCK - 1) / BLOCK;

@@ -1,13 +1,13 @@
-/* media: can a decoder begin with this packet? Containers mark such packets, and some mark others
- * too: a decoder that begins there hands out frames that lack what they are built on, mostly
- * without an error. What the codec's own bits say decides. Licence: Apache-2.0 */
+/* media: decides whether a decoder can start with a packet. Containers mark such packets, but some
+ * mark others, too: a decoder that starts there returns frames without their references, mostly
+ * without an error. So the bits of the codec decide. Licence: Apache-2.0 */
 #include "media/room.h"
 
-/* ---- bits of a packet; those behind its end are 0 ---- */
+/* ---- bits of a packet; bits after its end are 0 ---- */
 
 typedef struct bits {
     const uint8_t *data;
-    int64_t at, end; // in bits
+    int64_t at, end; // positions in bits
 } bits;
 
 static bits bits_of(const uint8_t *data, int bytes)
@@ -23,7 +23,7 @@ static uint32_t take(bits *b, int n)
     return v;
 }
 
-// an unsigned number of Exp-Golomb code
+// read an unsigned Exp-Golomb code
 static uint32_t take_golomb(bits *b)
 {
     int zeros = 0;
@@ -39,7 +39,7 @@ static media_start begins_if(bool begins)
 
 /* ---- HEVC and H.264 ---- */
 
-// pictures of types 16 to 23 allow random access (BLA, IDR, CRA); nothing else does without loss
+// pictures of types 16 to 23 (BLA, IDR, CRA) allow random access; others do not without loss
 static media_start of_hevc(const AVCodecParameters *of, const AVPacket *p)
 {
     media_units u = media_units_of(of, p);
@@ -49,8 +49,8 @@ static media_start of_hevc(const AVCodecParameters *of, const AVPacket *p)
     return MEDIA_UNSURE;
 }
 
-// The first bytes of a unit without the 3 that stands behind two zeros so that no mark comes about
-// within; answers how many they are.
+// Copy the first bytes of a unit without its emulation prevention bytes (the 3 after two zeros).
+// Returns their number.
 static int unescape(const media_units *u, uint8_t *out, int most)
 {
     const uint8_t *from = u->packet->data + u->at;
@@ -64,7 +64,7 @@ static int unescape(const media_units *u, uint8_t *out, int most)
     return n;
 }
 
-// one of the numbers of a message, which is a sum of bytes up to the first below 255
+// read a number of a message: the sum of bytes up to the first below 255
 static uint32_t take_sum(bits *b)
 {
     uint32_t sum = 0, byte;
@@ -74,8 +74,8 @@ static uint32_t take_sum(bits *b)
     return sum;
 }
 
-// Does the unit say that frames are right again from here on, or some frames later? One that
-// promises them only nearly right, after a while, does not count.
+// Whether the unit has a recovery point with exact frames, from here or some frames later. One with
+// approximate frames does not count.
 static bool has_recovery(const media_units *u)
 {
     enum { RECOVERY_POINT = 6, TRAILING = 128 };
@@ -107,7 +107,7 @@ static media_start of_h264(const AVCodecParameters *of, const AVPacket *p)
     return MEDIA_UNSURE;
 }
 
-/* ---- MPEG-1, MPEG-2, MPEG-4 part 2: a picture's header stands behind 0 0 1 and its code ---- */
+/* ---- MPEG-1, MPEG-2, MPEG-4 part 2: the header of a picture follows 0 0 1 and its code ---- */
 
 static media_start behind_mark(const AVPacket *p, uint8_t code, int skip, int n, uint32_t intra)
 {
@@ -132,7 +132,7 @@ static media_start of_mpeg4(const AVCodecParameters *of, const AVPacket *p)
     return behind_mark(p, 0xb6, 0, 2, 0);
 }
 
-/* ---- H.263 and what was made of it ---- */
+/* ---- H.263 and its variants ---- */
 
 // Ref: ITU-T H.263 5.1, for format 7 with the extended type of 5.1.4
 static media_start of_h263(const AVCodecParameters *of, const AVPacket *p)
@@ -150,7 +150,7 @@ static media_start of_h263(const AVCodecParameters *of, const AVPacket *p)
     return begins_if(!take(&b, 3));
 }
 
-// the H.263 of Sorenson in Flash video
+// Sorenson H.263 in Flash video
 static media_start of_flv1(const AVCodecParameters *of, const AVPacket *p)
 {
     (void)of;
@@ -163,7 +163,7 @@ static media_start of_flv1(const AVCodecParameters *of, const AVPacket *p)
     return begins_if(!take(&b, 2));
 }
 
-// what Microsoft made of MPEG-4
+// Microsoft MPEG-4
 static media_start of_msmpeg4(const AVCodecParameters *of, const AVPacket *p)
 {
     bits b = bits_of(p->data, p->size);
@@ -172,16 +172,15 @@ static media_start of_msmpeg4(const AVCodecParameters *of, const AVPacket *p)
 
 /* ---- all codecs ---- */
 
-// H.261 has no kinds of pictures: each may build on the one before
+// H.261 has no types of pictures: each can depend on the previous one
 static media_start of_h261(const AVCodecParameters *of, const AVPacket *p)
 {
     (void)of, (void)p;
     return MEDIA_BUILDS;
 }
 
-// What is known of a codec besides its packets: decoders that hand out frames of any packet,
-// decoders that report for each frame whether it is a restart, by its bits, and decoders that hand
-// out nothing before such a frame.
+// What a codec's decoder does: it returns frames from any packet; or it reports per frame whether
+// decoding can start there; or it returns nothing before such a frame.
 enum { BY_PACKET, BY_FRAME, BY_DECODER };
 
 typedef struct codec_row {

@@ -7,7 +7,7 @@
 
 enum { LONG_SIDE = 160, SMALL_BYTES = LONG_SIDE * LONG_SIDE };
 
-// both sides of a small picture with about the frame's aspect
+// the size of a small picture with about the aspect of the frame
 static void small_size(const AVFrame *f, int *w, int *h)
 {
     double scale = (double)LONG_SIDE / MR_MAX(f->width, f->height);

@@ -1,5 +1,5 @@
-/* media: one opened clip: demuxer over our own I/O, one decoder with one thread. A clip is opened
- * again for every use; that costs half a millisecond and leaves nothing stale.
+/* media: opens a clip: a demuxer over our own I/O, and a decoder with one thread. A clip is opened
+ * again for every use. That costs half a millisecond, and no state can be stale.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 
@@ -34,7 +34,7 @@ mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *ve
                    *log ? "; " : "", log);
 }
 
-// where the header tells size, codec and parameter sets, probing is superfluous
+// if the header has size, codec and parameter sets, no probing is needed
 static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
 {
     const AVCodecParameters *p = st->codecpar;
@@ -52,7 +52,7 @@ static bool header_suffices(const AVFormatContext *demux, const AVStream *st)
     }
 }
 
-// The best video stream, which is not a cover picture; negative: no such stream.
+// The best video stream that is not a cover picture; negative: no such stream.
 static int find_video(AVFormatContext *demux)
 {
     int best = av_find_best_stream(demux, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
@@ -67,8 +67,8 @@ static int find_video(AVFormatContext *demux)
     return AVERROR_STREAM_NOT_FOUND;
 }
 
-/* The demuxer of a file that is no other's; NULL: FFmpeg asks each of its 300, which takes longer
- * than to decode a frame of a small clip. Brands of JPEG's formats begin with j. */
+/* The demuxer of a file whose format is certain. NULL: FFmpeg probes all of its 300 demuxers, which
+ * takes longer than decoding a frame of a small clip. Brands of JPEG formats begin with j. */
 static const AVInputFormat *certain_demuxer(AVIOContext *io)
 {
     uint8_t head[9];
@@ -90,19 +90,18 @@ static mr_status open_demuxer(media_clip *c, double deadline_s, mr_fault *fault)
     if (!(c->demux = avformat_alloc_context()))
         return mr_fail_memory(0);
     c->demux->pb = c->io;
-    // neither files that a playlist names nor sockets of a session description are opened
+    // do not open files that a playlist names, or sockets of a session description
     if (!(c->demux->protocol_whitelist = av_strdup("none")))
         return mr_fail_memory(0);
     c->demux->interrupt_callback = (AVIOInterruptCB){past_deadline, c};
-    // FFmpeg does not get the file's name: it knows formats by their content, and finds no patterns
-    // in this one; where it has none, a playlist looks to it like memory that is short
+    // FFmpeg does not get the name of the file: it detects formats by content, and must not expand
+    // patterns in a name. Without any name, it reports a playlist as lack of memory
     int err = avformat_open_input(&c->demux, "clip", certain_demuxer(c->io), NULL);
     if (err < 0)
         return media_clip_fail(c, MR_FAULT_OPEN, err, "open", fault);
     int best = find_video(c->demux);
     if (best >= 0 && header_suffices(c->demux, c->demux->streams[best])) {
-        // packets are whole frames with their times: parsing them again would cost more than
-        // reading
+        // packets are whole frames with timestamps: parsing them again would cost more than reading
         c->demux->flags |= AVFMT_FLAG_NOPARSE | AVFMT_FLAG_NOFILLIN;
     } else {
         err = avformat_find_stream_info(c->demux, NULL);
@@ -146,12 +145,12 @@ mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, in
         return media_clip_fail(c, MR_FAULT_CODEC, err, "set up its decoder", fault);
     c->codec->thread_count = 1;
     c->codec->pkt_timebase = c->stream->time_base;
-    // damage shall be an error where it is met, not a guess at what was there
+    // report damage as an error instead of concealing it
     c->codec->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
-    // to the decoder of TIFF every tag it has no use for would be damage
+    // the TIFF decoder would report each unknown tag as damage
     if (p->codec_id == AV_CODEC_ID_TIFF)
         c->codec->err_recognition &= ~AV_EF_EXPLODE;
-    // a decoder that learns its delay on the way drops frames
+    // a decoder that detects its delay while decoding drops frames
     if (reorder > c->codec->has_b_frames)
         c->codec->has_b_frames = reorder;
     err = avcodec_open2(c->codec, decoder, NULL);
@@ -169,7 +168,7 @@ int media_clip_packet(media_clip *c, AVPacket *packet)
 {
     for (;;) {
         int err = av_read_frame(c->demux, packet);
-        // a failed read of the file may look like its end, or like a packet that is damaged
+        // a failed read can look like the end of the file, or like a damaged packet
         if (c->file.err) {
             av_packet_unref(packet);
             return AVERROR(c->file.err);

@@ -6,7 +6,7 @@ void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool 
 {
     const int *yuv = sws_getCoefficients(matrix);
     enum { ONE = 1 << 16 };
-    // fails for conversions without YUV on a side, where there is nothing to set
+    // this fails for conversions without YUV, which need no matrix
     if (to_rgb)
         sws_setColorspaceDetails(sws, yuv, full_range, yuv, 1, 0, ONE, ONE);
     else
@@ -25,7 +25,7 @@ int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_he
     case AVCOL_SPC_BT2020_CL: return SWS_CS_BT2020;
     default: break;
     }
-    // VP8 and WebP are BT.601 by their own definition
+    // VP8 and WebP are BT.601 by definition
     if (codec == AV_CODEC_ID_VP8 || codec == AV_CODEC_ID_WEBP)
         return SWS_CS_ITU601;
     return coded_height >= 720 ? SWS_CS_ITU709 : SWS_CS_ITU601;

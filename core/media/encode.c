@@ -33,7 +33,7 @@ static mr_status fail_av(const mr_encoder *e, mr_status code, const char *verb, 
                    av_make_error_string(why, sizeof why, err), media_log_text());
 }
 
-// the encoders to try, best first, for a codec's short name or a container's default
+// encoders for the short name of a codec, or for the default of a container; best first
 static const char *const by_name[][5] = {
     {"h264", "libx264", "libopenh264", NULL},
     {"vp9", "libvpx-vp9", NULL},
@@ -57,7 +57,7 @@ static const AVCodec *find_encoder(const char *name, const char *ext, int width,
         if (name ? strcmp(key, name) != 0 : strcmp(key, ext) != 0 && *key)
             continue;
         for (int j = 1; j < 5 && by_name[i][j]; j++) {
-            // libsvtav1 refuses pictures below 64 x 64
+            // libsvtav1 rejects pictures below 64 x 64
             if (strcmp(by_name[i][j], "libsvtav1") == 0 && (width < 64 || height < 64))
                 continue;
             if ((codec = avcodec_find_encoder_by_name(by_name[i][j])))
@@ -97,7 +97,7 @@ static int matrix_of(const char *name, enum AVColorSpace *space, enum AVColorPri
     return -1;
 }
 
-// quality and speed that suit each encoder; "options" of the caller come on top
+// default quality and speed of each encoder; "options" of the caller override them
 static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
 {
     const char *name = ctx->codec->name;
@@ -105,8 +105,8 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
     if (strcmp(name, "libx264") == 0 || strcmp(name, "libx265") == 0) {
         snprintf(q, sizeof q, "%d", quality ? quality : 16);
         av_dict_set(dict, "crf", q, 0);
-        // with macroblock trees x264 writes other bytes from call to call (seen in 164 with frames
-        // of 32 x 32)
+        // with macroblock trees, x264 writes different bytes in each call (seen in version 164 with
+        // frames of 32 x 32)
         if (strcmp(name, "libx264") == 0)
             av_dict_set(dict, "x264-params", "mbtree=0", 0);
         if (strcmp(name, "libx265") == 0)
@@ -117,7 +117,7 @@ static void set_defaults(AVCodecContext *ctx, int quality, AVDictionary **dict)
         av_dict_set(dict, "cpu-used", "4", 0);
         if (strcmp(name, "libvpx") == 0)
             ctx->qmin = 0;
-        // VP8 reads crf as a bound of a target rate, the others as constant quality
+        // for VP8, crf limits a target rate; for the others it is a constant quality
         ctx->bit_rate =
             strcmp(name, "libvpx") == 0 ? (int64_t)ctx->width * ctx->height * 24 + 200000 : 0;
     } else if (strcmp(name, "libsvtav1") == 0) {
@@ -322,7 +322,7 @@ mr_status media_encoder_frame(mr_encoder *e, const uint8_t *rgb, int64_t pts)
         return mr_fail(MR_E_USAGE, "%s: frame at %lld after %lld; expected ascending", e->path,
                        (long long)pts, (long long)e->next_pts - 1);
     if (!e->mux && e->frames)
-        return mr_fail(MR_E_USAGE, "%s: a picture holds one frame; try: .mp4 or .webm", e->path);
+        return mr_fail(MR_E_USAGE, "%s: a picture has one frame; try: .mp4 or .webm", e->path);
     int err = av_frame_make_writable(e->frame);
     if (err < 0)
         return fail_av(e, MR_E_MEMORY, "copy a frame", err);
@@ -347,7 +347,7 @@ mr_status media_encoder_finish(mr_encoder *e)
     if (err < 0)
         return fail_av(e, MR_E_FAIL, "encode", err);
     MR_TRY(drain(e));
-    // the muxer is done with, also when this fails: a second trailer would find freed memory
+    // the muxer cannot be used again, even if this fails: a second trailer would use freed memory
     e->header_written = false;
     if (e->mux && (err = av_write_trailer(e->mux)) < 0)
         return fail_av(e, MR_E_IO, "finish", err);
@@ -370,7 +370,7 @@ void media_encoder_free(mr_encoder *e)
     av_packet_free(&e->packet);
     sws_freeContext(e->sws);
     if (e->mux) {
-        // a started muxer frees its own memory only in the trailer
+        // a started muxer frees its memory only when it writes the trailer
         if (e->header_written)
             av_write_trailer(e->mux);
         e->mux->pb = NULL;

@@ -1,5 +1,5 @@
-/* media: reads the orientation of a picture where FFmpeg does not report it: from the chunk eXIf of
- * PNG, and from the first directory of TIFF. Ref: PNG 3rd edition 11.3.4.5, TIFF 6.0 section 2.
+/* media: reads the orientation of pictures for which FFmpeg does not report it: from the chunk eXIf
+ * of PNG, and from the first directory of TIFF. Ref: PNG 3rd edition 11.3.4.5, TIFF 6.0 section 2.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 
@@ -8,10 +8,10 @@
 typedef struct exif {
     const uint8_t *data;
     size_t n;
-    bool little; // the order of its bytes
+    bool little; // little-endian
 } exif;
 
-// a number of some bytes; 0 where it does not lie within
+// a number of `bytes` bytes; 0 if it is outside of the data
 static uint32_t number(const exif *e, size_t at, size_t bytes)
 {
     uint32_t v = 0;
@@ -22,7 +22,7 @@ static uint32_t number(const exif *e, size_t at, size_t bytes)
     return v;
 }
 
-// the tag Orientation, 1 to 8, of the first directory; 0: there is none
+// the tag Orientation, 1 to 8, of the first directory; 0: no such tag
 static int orientation(const uint8_t *data, size_t n)
 {
     enum { ORIENTATION = 274, SHORT = 3, ENTRY = 12 };

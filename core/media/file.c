@@ -1,5 +1,5 @@
-/* media: AVIO over moonreel's I/O table, so that tests can inject faults and FFmpeg's protocols are
- * unreachable.
+/* media: implements AVIO over moonreel's I/O table, so that tests can inject faults and FFmpeg's
+ * protocols are unreachable.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 
@@ -74,7 +74,7 @@ static int64_t file_seek(void *user, int64_t offset, int whence)
 
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io)
 {
-    // opening a pipe without a writer would wait for ever
+    // O_NONBLOCK: opening a pipe without a writer would block forever
     int flags = writes ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY | O_NONBLOCK;
     *f = (media_file){.fd = mr_io_table()->open(path, flags, 0644), .writes = writes};
     if (f->fd < 0) {
@@ -87,7 +87,7 @@ mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOCont
         f->err = EINVAL;
         mr_io_table()->close(f->fd);
         f->fd = -1;
-        return mr_fail(MR_E_IO, "%s: cannot open: is no regular file", path);
+        return mr_fail(MR_E_IO, "%s: cannot open: it is not a regular file", path);
     }
     if (!writes)
         f->size = about.st_size;

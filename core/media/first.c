@@ -1,9 +1,9 @@
-/* media: what a decoder needs to tell the facts of a frame. In H.264 and HEVC all of them (size,
- * shape of pixels, colours, fields, orientation) stand in front of the first slice's pictures,
- * which are nearly all of a packet and of the time it takes. Licence: Apache-2.0 */
+/* media: shortens a packet to the part from which a decoder gets the facts of a frame. In H.264 and
+ * HEVC all facts (size, pixel aspect, colours, fields, orientation) precede the data of the first
+ * slice, which is nearly all of a packet and of its decode time. Licence: Apache-2.0 */
 #include "media/room.h"
 
-// a slice is cut off so far behind its begin; its header takes some tens of bytes
+// bytes of a slice that are kept; its header has some tens of bytes
 enum { SLICE_BYTES = 256 };
 
 bool media_packet_shorten(const AVCodecParameters *of, AVPacket *p)

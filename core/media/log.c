@@ -1,4 +1,4 @@
-/* media: keeps log lines of the libraries per thread, for error texts, and never prints them.
+/* media: keeps log lines of the libraries per thread for error texts, and never prints them.
  * Licence: Apache-2.0 */
 #include "media/room.h"
 
@@ -13,7 +13,7 @@ static _Thread_local char ring[LINES][LINE_BYTES];
 static _Thread_local unsigned next;
 static _Thread_local char joined[LINES * (LINE_BYTES + 2)];
 
-// "[mov @ 0x7f12ab] text": where a context lies in memory says nothing, and differs from run to run
+// remove addresses, as in "[mov @ 0x7f12ab] text": they differ from run to run
 static void drop_addresses(char *line)
 {
     for (char *at; (at = strstr(line, " @ 0x"));) {
@@ -40,7 +40,7 @@ static void keep(void *object, int level, const char *fmt, va_list ap)
 static void install(void)
 {
     av_log_set_callback(keep);
-    // SVT-AV1 prints its settings by default; a value the user set wins
+    // SVT-AV1 prints its settings by default; keep a value that the user has set
     setenv("SVT_LOG", "1", 0);
 }
 

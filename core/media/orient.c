@@ -1,10 +1,11 @@
-/* media: the eight orientations of a stored picture (rotations and mirrors). Licence: Apache-2.0 */
+/* media: applies the eight orientations of a stored picture (rotations and mirrors).
+ * Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <libavcodec/packet.h>
 
-// A display matrix maps stored (x, y) to shown (x', y'): x' = a x + c y, y' = b x + d y, entries
-// a b u / c d v / x y w in 16.16. Only signs matter here; anything skewed counts as upright.
+// A display matrix maps stored (x, y) to displayed (x', y'): x' = a x + c y, y' = b x + d y, with
+// entries a b u / c d v / x y w in 16.16. Only signs matter here; skewed matrices count as upright.
 int media_orient_of_matrix(const int32_t m[9])
 {
     int a = (m[0] > 0) - (m[0] < 0), b = (m[1] > 0) - (m[1] < 0);
@@ -30,8 +31,8 @@ void media_orient_to_matrix(int orient, int32_t m[9])
 
 int media_orient_of_exif(int orientation)
 {
-    // 1 upright, 2 mirrored, 3 turned by 180, 4 upside down, 5 transposed, 6 turn right, 7
-    // transverse, 8 turn left
+    // 1 upright, 2 mirrored, 3 rotated by 180, 4 flipped, 5 transposed, 6 rotate right, 7
+    // transverse, 8 rotate left
     static const uint8_t of[9] = {0, 0, 1, 3, 2, 4, 5, 7, 6};
     return orientation >= 1 && orientation <= 8 ? of[orientation] : 0;
 }

@@ -1,4 +1,4 @@
-/* media: fingerprints of decoded frames, to compare two decodes. Licence: Apache-2.0 */
+/* media: computes fingerprints of decoded frames, to compare two decodes. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <libavutil/imgutils.h>
@@ -10,7 +10,7 @@ int media_ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// of all pixels that are shown
+// the fingerprint of all displayed pixels
 static uint64_t print_of(const AVFrame *f)
 {
     const AVPixFmtDescriptor *about = av_pix_fmt_desc_get(f->format);

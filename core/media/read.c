@@ -1,8 +1,8 @@
 /* media: decodes exactly the requested frames. Ref: dataplane 1.3.
  *
- * A clip is tried from the key frame before the first wanted frame; when the first frame out is
- * later than wanted, from 1, 2, 4, ... key frames earlier, at last from the start of the file.
- * Every try opens the file again. Licence: Apache-2.0 */
+ * Decoding starts at the key frame before the first requested frame. If the first decoded frame is
+ * later than requested, it starts again 1, 2, 4, ... key frames earlier, and finally at the start
+ * of the file. Each attempt opens the file again. Licence: Apache-2.0 */
 #include "media/room.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 
 typedef enum outcome {
     DONE,
-    LATE,    // the first frame out is later than the first wanted
-    HOLE,    // a wanted frame did not come, or the file ended early
+    LATE,    // the first decoded frame is later than the first requested one
+    HOLE,    // a requested frame is missing, or the file ended early
     DAMAGED, // decode errors
     FAILED,  // error record and fault are set
 } outcome;
@@ -26,20 +26,21 @@ typedef struct reading {
     mr_fault *fault;
     mr_status st;
     media_clip clip;
-    bool by_count, by_time; // else by the number that a timestamp stands for
+    bool by_count, by_time; // else frames are numbered by timestamp
     double per_tick;        // frames per time base unit
-    int64_t from_pts;       // the key frame of this try
-    bool unsure;            // its first frame says whether it is one
-    bool waits;             // for a packet to begin with: from the start of the file
-    int64_t counted;        // frames out so far in this try
-    int64_t end_ns;         // the deadline of all tries together
-    int32_t done;           // wanted frames written
-    bool held;              // w->held holds the frame shown last (by time)
-    bool watches;           // all frames are looked at, none is handed out
-    float *change;          // when it watches: [frames], or NULL
-    media_prints *prints;   // when it checks key frames: of all frames, or NULL
-    bool *none;             // and [n_keys]: decoding cannot begin there
-    int32_t probes;         // frames left to compare with `prints`; 0: they are taken
+    int64_t from_pts;       // the key frame of this attempt
+    bool unsure;            // only the first decoded frame shows whether it is a key frame
+    bool waits;             // from the start of the file: skip to a packet with which decoding can
+                            // start
+    int64_t counted;        // frames decoded in this attempt
+    int64_t end_ns;         // the deadline of all attempts
+    int32_t done;           // requested frames that are written
+    bool held;              // w->held has the frame displayed last (by time)
+    bool watches;           // look at all frames, return none
+    float *change;          // if it watches: [frames], or NULL
+    media_prints *prints;   // if it checks key frames: of all frames, or NULL
+    bool *none;             // and [n_keys]: decoding cannot start there
+    int32_t probes;         // frames left to compare with `prints`; 0: record prints
     bool differs;
     char damage[160];
 } reading;
@@ -50,7 +51,7 @@ static int64_t wanted(const reading *r, int32_t i)
     return mr_clip_frame(q->start, q->step, q->spread, q->frames, i);
 }
 
-// tells the position of a timestamp, in frames from the first one
+// the position of a timestamp, in frames from the first one
 static double position(const reading *r, int64_t pts)
 {
     return (double)(pts - r->info->first_pts) * r->per_tick;
@@ -78,10 +79,10 @@ static outcome put(reading *r, const AVFrame *f)
     return DONE;
 }
 
-// when reading by time, the frame shown at a moment is the last one that began before or at it
+// by time, the frame displayed at a time is the last one that began at or before it
 static outcome take_by_time(reading *r, AVFrame *f, double at)
 {
-    // moments are met with a hundredth of a frame of grace for rounded timestamps
+    // allow a hundredth of a frame for rounded timestamps
     while (r->done < r->req->frames && at > (double)wanted(r, r->done) + 0.01) {
         if (!r->held)
             return LATE;
@@ -95,7 +96,7 @@ static outcome take_by_time(reading *r, AVFrame *f, double at)
     return DONE;
 }
 
-// some frames from a key frame on are those of a decode from the start
+// compare some frames after a key frame with those of a decode from the start
 static outcome compare(reading *r, int64_t pts, const AVFrame *f)
 {
     if (pts < r->from_pts)
@@ -109,12 +110,12 @@ static outcome compare(reading *r, int64_t pts, const AVFrame *f)
 static outcome take(reading *r, AVFrame *f)
 {
     int64_t n = r->counted++;
-    // what decoding began with may have been no key frame
+    // the first packet may not have been a key frame
     if (n == 0 && r->unsure && media_frame_builds(r->clip.codec->codec_id, f))
         return LATE;
     int64_t pts = f->pts != AV_NOPTS_VALUE ? f->pts : f->best_effort_timestamp;
-    // damage counts on unwanted frames too, for wanted ones are built on them; frames shown before
-    // the key frame may lack their references
+    // damage of frames that were not requested counts, too, since requested ones depend on them;
+    // frames displayed before the key frame can lack their references
     if ((f->decode_error_flags || f->flags & AV_FRAME_FLAG_CORRUPT) &&
         (r->by_count || pts >= r->from_pts)) {
         snprintf(r->damage, sizeof r->damage,
@@ -145,7 +146,7 @@ static outcome fail(reading *r, mr_fault fault, int err, const char *verb)
     return FAILED;
 }
 
-// may the decoder leave out this packet's frame when nothing refers to it?
+// whether the decoder can skip the frame of this packet if no other refers to it
 static bool is_spare(const reading *r, const AVPacket *p)
 {
     if (r->by_count || r->by_time || p->pts == AV_NOPTS_VALUE ||
@@ -157,7 +158,7 @@ static bool is_spare(const reading *r, const AVPacket *p)
     return n < 0 || n % r->req->step || n / r->req->step >= r->req->frames;
 }
 
-// notes that the packet of what is called a key frame builds on earlier ones
+// record that the packet of a marked key frame depends on earlier frames
 static void judge(reading *r, const AVPacket *p)
 {
     const mr_clip_info *i = r->info;
@@ -190,8 +191,8 @@ static outcome receive(reading *r, int *idle)
     }
 }
 
-/* Decode from where the file stands until all wanted frames are written. `has`: its first packet is
- * read already. */
+/* Decode from the current position until all requested frames are written. `has`: the first packet
+ * is read already. */
 static outcome decode(reading *r, bool has, int64_t most_frames)
 {
     AVPacket *p = r->w->packet;
@@ -224,7 +225,7 @@ static outcome decode(reading *r, bool has, int64_t most_frames)
         if (err < 0 && err != AVERROR_EOF) {
             snprintf(r->damage, sizeof r->damage, "the decoder refused a packet near frame %lld",
                      (long long)wanted(r, r->done));
-            // before the first frame it may be a start in mid stream: what comes out decides
+            // before the first frame, the stream can start in the middle: the frames decide
             if (r->counted)
                 return DAMAGED;
         }
@@ -238,11 +239,11 @@ static outcome decode(reading *r, bool has, int64_t most_frames)
             return fail(r, MR_FAULT_STALL, 0, "decode: 600 packets without a frame");
         if (r->counted > most_frames)
             return fail(r, MR_FAULT_STALL, 0,
-                        "decode: more frames came out than lie before the wanted ones");
+                        "decode: more frames came out than precede the requested ones");
         if (media_file_over(&r->clip.file))
             return fail(r, MR_FAULT_STALL, 0, "decode in time");
     }
-    // the last frame stays on show to the end
+    // the last frame is displayed to the end
     if (r->by_time && r->held)
         while (r->done < r->req->frames && wanted(r, r->done) < r->info->frames) {
             outcome o = put(r, r->w->held);
@@ -252,7 +253,7 @@ static outcome decode(reading *r, bool has, int64_t most_frames)
     return r->done == r->req->frames ? DONE : HOLE;
 }
 
-// Reads on to the packet that decoding can begin with, up to the key frame at `pts`.
+// Read up to the packet with which decoding can start, at most to the key frame at `pts`.
 static outcome find_start(reading *r, int64_t pts)
 {
     AVPacket *p = r->w->packet;
@@ -263,21 +264,21 @@ static outcome find_start(reading *r, int64_t pts)
         media_start start = got ? media_packet_start(r->clip.stream->codecpar, p) : MEDIA_BUILDS;
         int64_t at = p->pts != AV_NOPTS_VALUE ? p->pts : p->dts;
         r->unsure = start == MEDIA_UNSURE;
-        // where the codec is not looked into, the container is believed
+        // for codecs that begin.c does not know, trust the container
         if (got && (r->unsure || (start == MEDIA_BEGINS && at <= pts))) {
             r->from_pts = MR_MIN(pts, at);
             return DONE;
         }
         av_packet_unref(p);
-        // in every codec frames behind a key frame are decoded behind it
+        // in every codec, frames after a key frame are decoded after it
         if (!got || at == AV_NOPTS_VALUE || at >= pts)
             return LATE;
     }
 }
 
-// Puts the packet to begin with into w->packet: that of the key frame at `pts`, or an earlier one.
-// A container that calls every frame a key frame leads to one behind it, and so do those without an
-// index: then its packets are looked through from 4, 16, 64, ... frames before it.
+// Read the packet to start with into w->packet: that of the key frame at `pts`, or an earlier one.
+// A seek goes too far if the container marks every frame as key frame, or has no index. Then search
+// its packets from 4, 16, 64, ... frames before.
 static outcome go_to(reading *r, int64_t pts)
 {
     enum { BACK_MOST = 4096 };
@@ -292,7 +293,7 @@ static outcome go_to(reading *r, int64_t pts)
     return HOLE;
 }
 
-// tries once from key frame number `key`, or with -1 from the start of the file
+// one attempt from key frame number `key`, or with -1 from the start of the file
 static outcome attempt(reading *r, int32_t key)
 {
     r->counted = 0, r->done = 0, r->held = r->unsure = false, r->damage[0] = 0;
@@ -304,7 +305,7 @@ static outcome attempt(reading *r, int32_t key)
         return FAILED;
     int64_t first = 0;
     r->from_pts = INT64_MIN;
-    // a file cut from a longer one may begin with frames that build on what it lacks
+    // a file cut from a longer one can begin with frames whose references are missing
     r->waits = key < 0 && media_needs_start(r->clip.stream->codecpar->codec_id);
     if (key >= 0) {
         outcome o = go_to(r, r->info->key_pts[key]);
@@ -312,7 +313,7 @@ static outcome attempt(reading *r, int32_t key)
             return o;
         first = (int64_t)position(r, r->from_pts);
     }
-    // no caller knows how much of the file lies before a part of it
+    // the number of frames before a part of a file is unknown
     if (key < 0 && r->info->flags & MR_CLIP_PART)
         return decode(r, false, INT64_MAX);
     return decode(r, key >= 0,
@@ -321,7 +322,7 @@ static outcome attempt(reading *r, int32_t key)
 
 static mr_status conclude(reading *r, outcome o)
 {
-    // an interrupted read looks like a torn file: whatever came of it is not the clip's fault
+    // an interrupted read looks like a truncated file, but is no fault of the clip
     if (r->clip.file.stopped)
         return media_clip_fail(&r->clip, MR_FAULT_NONE, 0, "read", r->fault);
     if (o == DONE)
@@ -341,7 +342,7 @@ static mr_status conclude(reading *r, outcome o)
 static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
 {
     const mr_clip_info *info = q->info;
-    // the scaler writes past the end of rows shorter than its vectors' halves
+    // the scaler writes past the end of rows shorter than half of its vectors
     if (q->frames < 1 || q->step < 1 || q->spread < 0 || q->start < 0 ||
         q->height < MR_CLIP_SIDE_MIN || q->width < MR_CLIP_SIDE_MIN)
         return mr_fail(MR_E_USAGE,
@@ -352,8 +353,8 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
     int64_t last = mr_clip_frame(q->start, q->step, q->spread, q->frames, q->frames - 1);
     if (last >= info->frames) {
         *fault = MR_FAULT_SHORT;
-        return mr_fail(MR_E_RANGE, "%s: short: frame %lld is wanted, the file has %lld", q->path,
-                       (long long)last, (long long)info->frames);
+        return mr_fail(MR_E_RANGE, "%s: short: frame %lld was requested, the file has %lld",
+                       q->path, (long long)last, (long long)info->frames);
     }
     if (info->flags & MR_CLIP_HDR) {
         *fault = MR_FAULT_HDR;
@@ -365,8 +366,8 @@ static mr_status check_request(const mr_clip_request *q, mr_fault *fault)
     return MR_OK;
 }
 
-// Does one of the lists of key frames hold the other, from the first of `a` to its last? An index
-// of earlier days may call more frames so, one whose key frames were checked may leave some out.
+// Whether one of the lists of key frames contains the other, from the first to the last of `a`. An
+// older index can have more key frames; one with checked key frames can have fewer.
 static bool same_keys(const mr_clip_info *a, const mr_clip_info *now)
 {
     int32_t both = 0, at = 0, before = 0, end = 0;
@@ -380,7 +381,7 @@ static bool same_keys(const mr_clip_info *a, const mr_clip_info *now)
     return both == MR_MIN(a->n_keys, end - before);
 }
 
-// Is `a` what a scan of the file says, or a part of that?
+// Whether `a` is the result of a scan of the file, or a part of it.
 static bool same_clip(const mr_clip_info *a, const mr_clip_info *now)
 {
     bool as_long = a->flags & MR_CLIP_PART
@@ -390,9 +391,8 @@ static bool same_clip(const mr_clip_info *a, const mr_clip_info *now)
            a->height == now->height && same_keys(a, now);
 }
 
-// The file is still the one of the index. Stores on a network round times, and copies have their
-// own: a file of the same size with another time is scanned again, and only what its packets say
-// decides.
+// Check that the file is still that of the index. Network file systems round times, and copies have
+// new ones. So a file of the same size with another time is scanned again, and its packets decide.
 static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fault *fault)
 {
     const mr_clip_info *info = q->info;
@@ -403,7 +403,7 @@ static mr_status check_fresh(mr_media_worker *w, const mr_clip_request *q, mr_fa
     if (same && about.st_mtim.tv_sec != info->mtime_ns / 1000000000) {
         mr_clip_info now;
         mr_status st = media_scan(w, q->path, q->deadline_s, &now, fault);
-        // what it cannot read any more is not the file it was; other failures are reported
+        // a file that cannot be decoded any more has changed; report other failures
         if (st != MR_OK && st != MR_E_DECODE)
             return st;
         same = st == MR_OK && same_clip(info, &now);
@@ -445,7 +445,7 @@ static mr_status run(reading *r)
 {
     MR_TRY(prepare(r));
     const mr_clip_info *info = r->info;
-    // the last key frame not after the first wanted frame; the first of the file needs no seek
+    // the last key frame not after the first requested frame; the first of the file needs no seek
     int32_t key = -1, back = 1;
     if (!r->by_count)
         while (key + 1 < info->n_keys && position(r, info->key_pts[key + 1]) <=
@@ -459,7 +459,7 @@ static mr_status run(reading *r)
         media_clip_close(&r->clip);
         if (o == DONE || o == FAILED || key < 0 || r->clip.file.stopped)
             break;
-        // too late: further back; anything else is checked once more from the start
+        // too late: go further back; check other outcomes again from the start
         key = o == LATE ? key - back : -1;
         back *= 2;
         if (key < 1)
@@ -475,15 +475,15 @@ mr_status media_read(mr_media_worker *w, const mr_clip_request *req, uint8_t *ou
     return run(&(reading){.w = w, .req = req, .out = out, .fault = fault});
 }
 
-// After a decode from the start: does one from each key frame give the same frames? Those that do
-// not are taken out of the list.
+// After a decode from the start: decode from each key frame, and remove those from the list that
+// give other frames.
 static mr_status check_keys(reading *r, mr_clip_info *info)
 {
     enum { PROBES = 3 };
     int32_t kept = 0;
     mr_status st = MR_OK;
     for (int32_t k = 0; k < info->n_keys; k++) {
-        // the first one of the file is what the decode from the start began with
+        // the decode from the start began with the first key frame
         if (k && !r->none[k] && st == MR_OK) {
             r->probes = PROBES, r->differs = false;
             outcome o = attempt(r, k);

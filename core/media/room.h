@@ -15,52 +15,51 @@
 typedef struct media_file {
     int fd;
     int64_t at, size;
-    int err;             /* errno of a failed system call, 0 when none */
-    int64_t deadline_ns; /* reads fail after this moment of the monotonic clock; 0: never */
-    bool stopped;        /* a person interrupted it: its outcome is no error of the file */
+    int err;             /* errno of a failed system call, or 0 */
+    int64_t deadline_ns; /* reads fail after this time of the monotonic clock; 0: never */
+    bool stopped;        /* interrupted by Ctrl-C: the outcome is no error of the file */
     bool writes;
 } media_file;
 
-/* Open `path` and wrap it. *io is freed by media_file_close, with the descriptor. */
+/* Open `path` and wrap it. media_file_close frees *io and closes the descriptor. */
 mr_status media_file_open(media_file *f, const char *path, bool writes, AVIOContext **io);
-/* Work on the file has to end: it is past its deadline, or a person asked for it, which stays
- * noted in f->stopped. */
+/* Whether work on the file must end: the deadline has passed, or Ctrl-C, which sets f->stopped. */
 bool media_file_over(media_file *f);
-/* errno of the first failure, 0 when none */
+/* Returns errno of the first failure, or 0. */
 int media_file_close(media_file *f, AVIOContext **io);
 
 /* ---- log.c: library messages of this thread ---- */
 
-void media_log_install(void); /* once; nothing reaches the terminal afterwards */
+void media_log_install(void); /* call once; then the libraries print nothing */
 void media_log_clear(void);
 const char *media_log_text(void); /* the last lines, joined by "; "; lent, per thread */
 
 /* ---- orient.c: eight orientations ---- */
 
-/* orient: bit 2 transpose the stored picture, then bit 0 mirror x, then bit 1 mirror y. */
+/* orient: bit 2: transpose the stored picture; then bit 0: mirror x; then bit 1: mirror y. */
 int media_orient_of_matrix(const int32_t matrix[9]);
 int media_orient_of_exif(int orientation);
 void media_orient_to_matrix(int orient, int32_t matrix[9]);
-/* src [3][sh][sw] to dst [3][h][w], where (h, w) is (sw, sh) for transposing orientations */
+/* copy src [3][sh][sw] to dst [3][h][w]; (h, w) is (sw, sh) for transposing orientations */
 void media_orient_apply(int orient, const uint8_t *src, int sh, int sw, uint8_t *dst);
 enum { MEDIA_MATRIX_BYTES = 9 * sizeof(int32_t) };
-/* The display matrix of a stream, NULL when it has none or a short one; lent. */
+/* The display matrix of a stream; NULL if it has no complete one; lent. */
 const int32_t *media_stream_matrix(const AVStream *st);
-/* A new one, not filled; NULL when out of memory. */
+/* Add an uninitialized one; NULL when out of memory. */
 int32_t *media_stream_add_matrix(AVStream *st, size_t bytes);
 
 /* ---- exif.c ---- */
 
-/* The orientation of EXIF, 1 to 8, in the first packet of a picture whose decoder does not tell it;
+/* The EXIF orientation, 1 to 8, in the first packet of a picture whose decoder does not report it;
  * 0: none. */
 int media_exif_orientation(const AVCodecParameters *of, const AVPacket *packet);
 
 /* ---- colour.c ---- */
 
-/* Give `sws` matrix and range of the YUV side; the RGB side is full range. to_rgb says which side
- * is YUV. */
+/* Set matrix and range of the YUV side of `sws`; the RGB side is full range. to_rgb: the source is
+ * YUV. */
 void media_colour_set(struct SwsContext *sws, int matrix, bool full_range, bool to_rgb);
-/* The matrix to use for a frame: its tag, or the codec's or the size's default. */
+/* The matrix of a frame: its tag, or the default of the codec or of the size. */
 int media_colour_matrix(const AVFrame *frame, enum AVCodecID codec, int coded_height);
 bool media_colour_full(const AVFrame *frame);
 
@@ -73,18 +72,18 @@ typedef struct media_clip {
     AVFormatContext *demux;
     AVCodecContext *codec;
     AVStream *stream;
-    bool keeps_no_index; /* GIF and APNG: frames build on all earlier ones */
+    bool keeps_no_index; /* GIF and APNG: frames depend on all earlier ones */
 } media_clip;
 
-/* Open `path`, pick the best video stream, open its decoder (reorder: frames it must hold back, -1
- * unknown). Call media_clip_close after failures too. */
+/* Open `path`, choose the best video stream, and open its decoder (reorder: its delay in frames,
+ * -1: unknown). Call media_clip_close even after a failure. */
 mr_status media_clip_open(media_clip *c, const char *path, double deadline_s, int reorder,
                           mr_fault *fault);
 void media_clip_close(media_clip *c);
-/* A failure of FFmpeg while reading or decoding, as an error record and a class. When a person
- * interrupted it: MR_E_STOPPED, and no class. */
+/* Report a failure of FFmpeg while reading or decoding as an error record and a fault class; after
+ * Ctrl-C as MR_E_STOPPED without a class. */
 mr_status media_clip_fail(media_clip *c, mr_fault fault, int err, const char *verb, mr_fault *out);
-/* Next packet of the video stream: 1, 0 at the end, negative AVERROR. */
+/* Read the next packet of the video stream: 1; 0 at the end; negative AVERROR. */
 int media_clip_packet(media_clip *c, AVPacket *packet);
 
 /* ---- units.c: the units of an H.264 or HEVC packet ---- */
@@ -92,49 +91,51 @@ int media_clip_packet(media_clip *c, AVPacket *packet);
 typedef struct media_units {
     const AVPacket *packet;
     bool hevc;
-    int prefix;          /* bytes of a unit's length; 0: it stands behind a mark */
-    int at, bytes, type; /* of the unit, in the packet; behind marks it ends with the packet */
+    int prefix;          /* bytes of the length prefix of a unit; 0: units follow start codes */
+    int at, bytes, type; /* of the unit, in the packet; after a start code it extends to the end of
+                          * the packet */
     bool is_slice;
 } media_units;
 media_units media_units_of(const AVCodecParameters *of, const AVPacket *packet);
-bool media_unit_next(media_units *u); /* false: none is left, or the rest is damaged */
+bool media_unit_next(media_units *u); /* false: no further unit, or the rest is damaged */
 
-/* ---- begin.c: can a decoder begin here? ---- */
+/* ---- begin.c: whether a decoder can start with a packet ---- */
 
 typedef enum media_start {
-    MEDIA_UNSURE, /* its codec is not looked into, or the packet shows no picture */
+    MEDIA_UNSURE, /* unknown codec, or the packet has no picture */
     MEDIA_BEGINS,
-    MEDIA_BUILDS, /* on earlier frames */
+    MEDIA_BUILDS, /* it depends on earlier frames */
 } media_start;
 media_start media_packet_start(const AVCodecParameters *of, const AVPacket *packet);
-/* Before a packet that begins, decoders of the codec hand out frames that are others. */
+/* Whether decoders of the codec return wrong frames before a packet with which decoding can
+ * start. */
 bool media_needs_start(enum AVCodecID codec);
-/* The first frame that came out builds on earlier ones, as its decoder says. */
+/* Whether the decoder reports that the first frame depends on earlier ones. */
 bool media_frame_builds(enum AVCodecID codec, const AVFrame *f);
-/* Frames of the codec build on no other. */
+/* Whether frames of the codec never depend on others. */
 bool media_stands_alone(enum AVCodecID codec);
-/* Only pictures tell whether a decoder of this codec can begin at a frame. */
+/* Whether only decoded pictures show if decoding can start at a frame. */
 bool media_keys_unknown(enum AVCodecID codec);
 
-/* ---- prints.c: what frames of a decode looked like ---- */
+/* ---- prints.c: fingerprints of the frames of a decode ---- */
 
 typedef struct media_print {
-    int64_t pts; /* first, so that a list is searched as one of times */
+    int64_t pts; /* first member, so that a list can be searched by time */
     uint64_t print;
 } media_print;
 typedef struct media_prints {
-    media_print *of; /* in the order of their times */
+    media_print *of; /* in order of time */
     int64_t n, cap;
 } media_prints;
 mr_status media_prints_add(media_prints *p, int64_t pts, const AVFrame *f);
-/* Is the frame the one of that time? One of a time that none had is not compared. */
+/* Whether the frame equals the one of that time; true if no frame has that time. */
 bool media_prints_has(const media_prints *p, int64_t pts, const AVFrame *f);
 int media_ascending(const void *a, const void *b); /* of int64_t, for qsort and bsearch */
 
-/* ---- first.c: the facts of a frame without its picture ---- */
+/* ---- first.c: the facts of a frame without its pixels ---- */
 
-/* Cut off nearly all of a packet but what a decoder tells the facts of its frame from; its decoder
- * has to bear with the rest missing. false: the packet is as it was, and needed whole. */
+/* Shorten a packet to the part from which a decoder gets the facts of its frame; the decoder must
+ * tolerate the missing rest. False: the packet is unchanged, and the decoder needs all of it. */
 bool media_packet_shorten(const AVCodecParameters *of, AVPacket *packet);
 
 /* ---- scale.c: crop, scale, convert ---- */
@@ -153,24 +154,27 @@ struct mr_media_worker {
     unsigned next_scaler;
     uint8_t *turn; /* scratch for transposed or mirrored pictures */
     size_t turn_bytes;
-    uint8_t *small; /* two small grey pictures, each as large as the largest can be */
+    uint8_t *small; /* two small grey pictures of the largest size */
     unsigned small_n;
 };
 
-/* frame to out [3][height][width]: largest centred rectangle of the target's aspect as displayed */
+/* Convert a frame to out [3][height][width]: the largest centred rectangle with the target's
+ * display aspect. */
 mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID codec,
                       AVRational sar, int orient, mr_filter filter, int height, int width,
                       uint8_t *out);
 
-/* ---- change.c: how much of the picture is another one ---- */
+/* ---- change.c: how much a picture changes ---- */
 
-/* The mean distance of lightness, 0 to 255, between a frame and the one before it; 0 for the first.
+/* The mean absolute difference of lightness, 0 to 255, between a frame and the previous one; 0 for
+ * the first.
  * Errors: MR_E_DECODE, MR_E_MEMORY */
 mr_status media_change(mr_media_worker *w, const AVFrame *frame, bool first, float *change);
-/* A scaler of the worker that is like `want`, whose `sws` is not looked at; lent. NULL: none. */
+/* A scaler of the worker with the parameters of `want` (its `sws` is ignored); lent. NULL: FFmpeg
+ * has none. */
 struct SwsContext *media_scaler_get(mr_media_worker *w, const media_scaler *want);
 
-/* ---- the table's functions ---- */
+/* ---- functions of the table ---- */
 
 mr_status media_worker_new(mr_media_worker **out);
 void media_worker_free(mr_media_worker *w);

@@ -24,7 +24,7 @@ struct SwsContext *media_scaler_get(mr_media_worker *w, const media_scaler *want
     return s->sws;
 }
 
-// Finds the first bytes of the rectangle at (x, y), by plane; x and y are multiples of the chroma
+// Find the first byte of the rectangle at (x, y) per plane; x and y are multiples of the chroma
 // grid.
 static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x, int y,
                         const uint8_t *out[4])
@@ -33,7 +33,7 @@ static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x,
         out[p] = f->data[p];
     for (int p = 0; p < 4 && f->data[p]; p++) {
         if (desc->flags & AV_PIX_FMT_FLAG_PAL && p == 1)
-            break; // the palette stays
+            break; // the palette does not move
         int c = 0;
         while (c < desc->nb_components && desc->comp[c].plane != p)
             c++;
@@ -41,14 +41,14 @@ static void move_planes(const AVFrame *f, const AVPixFmtDescriptor *desc, int x,
             break;
         bool chroma = (c == 1 || c == 2) && !(desc->flags & AV_PIX_FMT_FLAG_RGB);
         int px = chroma ? x >> desc->log2_chroma_w : x, py = chroma ? y >> desc->log2_chroma_h : y;
-        // steps of bit streams count bits
+        // steps of bit-packed formats count bits
         int bytes = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? px * desc->comp[c].step / 8
                                                             : px * desc->comp[c].step;
         out[p] += (ptrdiff_t)py * f->linesize[p] + bytes;
     }
 }
 
-// finds the source rectangle for a target of tw x th pixels, shown with the source's pixel aspect
+// find the source rectangle for a target of tw x th square pixels, given the source's pixel aspect
 static void crop(int w, int h, AVRational sar, int tw, int th, int *cw, int *ch)
 {
     // compare w * sar / h with tw / th
@@ -75,7 +75,7 @@ mr_status media_scale(mr_media_worker *w, const AVFrame *frame, enum AVCodecID c
                        frame->width, frame->height, MEDIA_SIDE_MAX);
     if (sar.num < 1 || sar.den < 1)
         sar = (AVRational){1, 1};
-    // tw and th are the sides of the target in the orientation of the stored picture
+    // tw and th: the size of the target in the orientation of the stored picture
     int tw = orient & 4 ? height : width, th = orient & 4 ? width : height, cw, ch;
     crop(frame->width, frame->height, sar, tw, th, &cw, &ch);
     int grid_x = desc->flags & AV_PIX_FMT_FLAG_BITSTREAM ? 8 : 1 << desc->log2_chroma_w,
@@ -152,6 +152,6 @@ void media_worker_free(mr_media_worker *w)
 
 const char *media_worker_log(mr_media_worker *w)
 {
-    (void)w; // the ring belongs to the thread that runs the worker
+    (void)w; // log lines belong to the thread that runs the worker
     return media_log_text();
 }

@@ -29,7 +29,7 @@ static mr_status push(int64_t **list, int64_t *n, int64_t *cap, int64_t value)
     return MR_OK;
 }
 
-// alternative reference frames of VP8 are packets that show nothing
+// alternative reference frames of VP8 are packets that are not displayed
 static bool is_hidden(const media_clip *c, const AVPacket *p)
 {
     return c->stream->codecpar->codec_id == AV_CODEC_ID_VP8 && p->size > 0 && !(p->data[0] & 0x10);
@@ -51,11 +51,11 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
             return mr_fail_memory(0);
         int64_t pts = packet->pts;
         int flags = packet->flags;
-        // what a container calls a key frame may be none
+        // a key frame of the container may not be one
         bool key = flags & AV_PKT_FLAG_KEY && pts != AV_NOPTS_VALUE &&
                    (!c->keeps_no_index || !keys) &&
                    media_packet_start(c->stream->codecpar, packet) != MEDIA_BUILDS;
-        // a packet cut off by the end of the file shows nothing
+        // a packet that is cut off by the end of the file is not displayed
         bool shown =
             !(flags & (AV_PKT_FLAG_DISCARD | AV_PKT_FLAG_CORRUPT)) && !is_hidden(c, packet);
         av_packet_unref(packet);
@@ -66,7 +66,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
         if (st == MR_OK && shown) {
             if (pts == AV_NOPTS_VALUE)
                 s->missing++;
-            // count how many earlier ones are shown after this one; delays beyond 16 do not exist
+            // count earlier packets that are displayed after this one; delays above 16 do not exist
             int later = 0;
             for (int64_t i = s->n - 1; i >= 0 && i >= s->n - 32; i--)
                 later += s->pts[i] > pts;
@@ -77,7 +77,7 @@ static mr_status read_packets(media_clip *c, AVPacket *packet, stamps *s, mr_cli
     }
 }
 
-// the largest distance, in frames, that a timestamp has from the even grid of `rate`
+// the largest distance, in frames, of a timestamp from the even grid of `rate`
 static double deviation(const stamps *s, int64_t n, AVRational tb, AVRational rate)
 {
     double per_tick = av_q2d(tb) * av_q2d(rate), worst = 0;
@@ -91,7 +91,7 @@ static const AVRational common_rates[] = {
     {60, 1}, {60000, 1001}, {48, 1},  {12, 1},       {15, 1},       {10, 1},
     {8, 1},  {20, 1},       {120, 1}, {240, 1},      {6, 1},        {5, 1}};
 
-// the rates a file tells, then those that clips usually have
+// the rates that the file states, then common rates
 static AVRational known_rate(const media_clip *c, size_t i)
 {
     return i == 0   ? c->stream->avg_frame_rate
@@ -100,20 +100,20 @@ static AVRational known_rate(const media_clip *c, size_t i)
 }
 enum { KNOWN_RATES = 2 + MR_COUNT(common_rates), RATE_MAX = 1000 };
 
-// Frames without times of their own have the rate that the file tells: the mean one, or where that
-// is missing the one of its stream.
+// The rate for frames without timestamps: the mean rate that the file states or, if missing, that
+// of its stream.
 static AVRational stated_rate(const media_clip *c)
 {
     for (size_t i = 0; i < 2; i++) {
         AVRational r = known_rate(c, i);
-        // a greater one is the tick of a codec's clock, not a rate
+        // a larger one is the clock tick of a codec, not a rate
         if (r.num > 0 && r.den > 0 && av_q2d(r) <= RATE_MAX)
             return r;
     }
     return (AVRational){24, 1};
 }
 
-// Finds the rate on whose grid all timestamps lie, or the mean rate; answers whether they are
+// Find the rate whose grid contains all timestamps, or the mean rate. Returns whether they are
 // evenly spaced.
 static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRational *rate)
 {
@@ -122,7 +122,7 @@ static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRationa
         *rate = stated_rate(c);
         return true;
     }
-    // a tick of rounding on both ends, and jitter of a tenth of a frame, still are even spacing
+    // rounding by a tick at both ends, and jitter of a tenth of a frame, still count as even
     double mean = (double)(s->pts[n - 1] - s->pts[0]) / (double)(n - 1),
            bound = fmin(1 / mean + 0.1, 0.45);
     for (size_t i = 0; i < KNOWN_RATES; i++) {
@@ -137,7 +137,7 @@ static bool find_rate(const media_clip *c, const stamps *s, int64_t n, AVRationa
     return rate->num > 0 && deviation(s, n, tb, *rate) <= bound;
 }
 
-// a truncated file lacks some of its last frames: the count ends at the first hole among them
+// a truncated file lacks some of its last frames: count up to the first gap
 static int64_t without_torn_end(const stamps *s)
 {
     int64_t n = s->n;
@@ -178,7 +178,7 @@ static mr_status set_timing(media_clip *c, stamps *s, mr_clip_info *info, mr_fau
             n = whole, even = true;
         if (rate.num < 1)
             return media_clip_fail(c, MR_FAULT_CORRUPT, 0,
-                                   "tell its rate: its times lie too far apart", fault);
+                                   "find its rate: its timestamps are too far apart", fault);
         if (!even)
             info->flags |= MR_CLIP_VFR;
         info->frames = n, info->first_pts = s->pts[0] == AV_NOPTS_VALUE ? 0 : s->pts[0];
@@ -219,7 +219,7 @@ static void set_picture(media_clip *c, const AVPacket *first, AVFrame *f, mr_cli
     info->coded_width = f->width, info->coded_height = f->height;
     info->sar_num = sar.num, info->sar_den = sar.den;
     info->orient = frame_orient(c, first, f);
-    // a file may tell any aspect; check_shown refuses what is out of bounds
+    // a file can state any aspect; check_shown rejects invalid ones
     int w = (int)fmin(f->width * av_q2d(sar) + 0.5, INT32_MAX), h = f->height;
     info->width = info->orient & 4 ? h : w, info->height = info->orient & 4 ? w : h;
     info->matrix = (uint8_t)f->colorspace, info->transfer = (uint8_t)f->color_trc,
@@ -238,12 +238,11 @@ static void set_picture(media_clip *c, const AVPacket *first, AVFrame *f, mr_cli
     }
 }
 
-// The first packet alone shows the first frame, when the decoder hears that nothing follows.
-// Where little of the packet suffices for the facts, that little is decoded: it comes out as a
-// damaged frame, of which only the facts are true.
+// Decode the first frame from the first packet alone, by flushing the decoder. If a shortened
+// packet suffices, only that is decoded: the frame is damaged then, but its facts are valid.
 static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr_clip_info *info)
 {
-    // these pixels are not used
+    // the pixels are not used
     c->codec->skip_loop_filter = AVDISCARD_ALL;
     bool shortened = packet && media_packet_shorten(c->stream->codecpar, packet);
     if (shortened) {
@@ -260,7 +259,7 @@ static bool decode_first(media_clip *c, mr_media_worker *w, AVPacket *packet, mr
     return out;
 }
 
-// decodes until the first frame is out, or with `all` to the end, and counts
+// decode up to the first frame, or with `all` to the end, and count frames
 static mr_status decode_some(media_clip *c, mr_media_worker *w, const AVPacket *first, bool all,
                              mr_clip_info *info, mr_fault *fault)
 {
@@ -319,8 +318,8 @@ static mr_status check_shown(const char *path, const mr_clip_info *info, mr_faul
                    info->sar_num, info->sar_den, MR_CLIP_SHOWN_MAX);
 }
 
-// Where only pictures tell, all frames are decoded; of a file that does not decode the first key
-// frame is believed.
+// For codecs whose key frames only pictures show, decode all frames. If the file does not decode,
+// trust only the first key frame.
 static mr_status prove_keys(mr_media_worker *w, const char *path, double deadline_s,
                             mr_clip_info *info, mr_fault *fault)
 {
@@ -348,8 +347,8 @@ mr_status media_scan(mr_media_worker *w, const char *path, double deadline_s, mr
     bool counts = info.flags & MR_CLIP_NO_PTS;
     bool done = st == MR_OK && !counts && decode_first(&c, w, s.first, &info);
     media_clip_close(&c);
-    // what the first packet alone does not show is looked for from the start, with the decoder's
-    // delay, which is known now
+    // if the first packet does not suffice, decode from the start, with the delay of the decoder,
+    // which is known now
     if (st == MR_OK && !done) {
         media_log_clear();
         st = media_clip_open(&c, path, deadline_s, info.reorder, fault);

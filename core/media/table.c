@@ -1,4 +1,4 @@
-/* media: the table of functions the program takes from the plug-in. Licence: Apache-2.0 */
+/* media: the table of functions that the program calls in the plug-in. Licence: Apache-2.0 */
 #include "media/room.h"
 
 MR_API mr_media_entry_fn mr_media_entry;

@@ -2,7 +2,7 @@
  * Licence: Apache-2.0 */
 #include "media/room.h"
 
-// the bytes of a unit's length in front of it; 0: units begin at marks 0 0 1
+// the number of bytes of the length prefix; 0: units follow start codes 0 0 1
 static int length_bytes(const AVCodecParameters *p)
 {
     const uint8_t *e = p->extradata;
@@ -13,7 +13,7 @@ static int length_bytes(const AVCodecParameters *p)
     return counted ? (e[hevc ? 21 : 4] & 3) + 1 : 0;
 }
 
-// the unit that begins at or behind `from`, where a length of `prefix` bytes says how long it is
+// the next unit from `from` on, with a length prefix of `prefix` bytes
 static bool counted_unit(media_units *u, int from)
 {
     const AVPacket *p = u->packet;
@@ -29,7 +29,7 @@ static bool counted_unit(media_units *u, int from)
     return true;
 }
 
-// the same behind a mark; it ends with the packet, for no caller asks where the next one begins
+// the same after a start code; it extends to the end of the packet, since no caller needs its end
 static bool marked_unit(media_units *u, int from)
 {
     const AVPacket *p = u->packet;

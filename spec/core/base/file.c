@@ -137,9 +137,9 @@ static void small_files(const char *dir)
     // a pipe without a writer is refused, not waited for
     CHECK_OK(mr_dir_remove(path));
     CHECK_INT(mkfifo(path, 0600), 0);
-    CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_IO, "f: is no regular file");
-    CHECK_FAILS(mr_file_read_small("/dev/zero", 7, &data, &n), MR_E_IO, "is no regular file");
-    CHECK_FAILS(mr_file_read_small(dir, 7, &data, &n), MR_E_IO, "is no regular file");
+    CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_IO, "f: is not a regular file");
+    CHECK_FAILS(mr_file_read_small("/dev/zero", 7, &data, &n), MR_E_IO, "is not a regular file");
+    CHECK_FAILS(mr_file_read_small(dir, 7, &data, &n), MR_E_IO, "is not a regular file");
     CHECK_OK(mr_dir_remove(path));
 }
 

@@ -309,10 +309,10 @@ static void index_bounds(void)
     free(text);
     remove(index_path);
     CHECK_INT(mkfifo(index_path, 0600), 0);
-    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is no regular file");
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is not a regular file");
     remove(index_path);
     CHECK_INT(symlink("/dev/zero", index_path), 0);
-    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is no regular file");
+    CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "is not a regular file");
     remove(index_path);
     CHECK_INT(symlink(index_path, index_path), 0);
     CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_IO, "cannot open");
@@ -328,7 +328,7 @@ static void manifest_bounds(void)
     snprintf(aside, sizeof aside, "%s/aside", dir);
     CHECK(rename(manifest, aside) == 0);
     CHECK_INT(mkfifo(manifest, 0600), 0);
-    CHECK_FAILS(mr_ckpt_open(path, &c), MR_E_IO, "is no regular file");
+    CHECK_FAILS(mr_ckpt_open(path, &c), MR_E_IO, "is not a regular file");
     remove(manifest);
     put_file(manifest, "x", 1);
     CHECK_INT(truncate(manifest, (int64_t)1 << 40), 0);

@@ -197,7 +197,7 @@ int main(void)
     snprintf(file, sizeof file, "%s", clips_path("folder.parquet"));
     CHECK_OK(mr_dir_make(file));
     CHECK_FAILS(read_file(), MR_E_DATA,
-                "folder.parquet: is no regular file; expected a .parquet file");
+                "folder.parquet: is not a regular file; expected a .parquet file");
     snprintf(file, sizeof file, "%s", clips_path("none.parquet"));
     CHECK_FAILS(read_file(), MR_E_DATA, "none.parquet: cannot open: No such file");
     return check_done();

@@ -132,8 +132,8 @@ static void captions_beside(void)
     CHECK_OK(mr_file_replace(clips_path("odd/5.txt"), "a\0b", 3));
     if (CHECK_OK(read_source(&s, "odd"))) {
         CHECK_INT(s.n, 6);
-        CHECK(strstr(inputs_at(&s, "0.mp4")->fault, "0.txt: is no regular file"));
-        CHECK(strstr(inputs_at(&s, "1.mp4")->fault, "1.json: is no regular file"));
+        CHECK(strstr(inputs_at(&s, "0.mp4")->fault, "0.txt: is not a regular file"));
+        CHECK(strstr(inputs_at(&s, "1.mp4")->fault, "1.json: is not a regular file"));
         CHECK(strstr(inputs_at(&s, "2.mp4")->fault,
                      "2.txt: has 10485760 bytes, expected at most 65536"));
         CHECK(strstr(inputs_at(&s, "3.mp4")->fault, "expected at most 16777216"));
@@ -144,7 +144,7 @@ static void captions_beside(void)
     }
     index_source_fini(&s);
     CHECK_INT(mkfifo(clips_path("odd/list.csv"), 0600), 0);
-    CHECK_FAILS(read_source(&s, "odd/list.csv"), MR_E_DATA, "list.csv: is no regular file");
+    CHECK_FAILS(read_source(&s, "odd/list.csv"), MR_E_DATA, "list.csv: is not a regular file");
     index_source_fini(&s);
 }
 

@@ -544,11 +544,11 @@ static void no_files(void)
     int before = dup(0);
     close(before);
     CHECK_FAILS(index_table_read(path, &scores, note_row, got), MR_E_DATA,
-                "folder.csv: is no regular file; expected a .csv or .jsonl file");
+                "folder.csv: is not a regular file; expected a .csv or .jsonl file");
     snprintf(path, sizeof path, "%s", clips_path("pipe.jsonl"));
     CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_FAILS(index_table_read(path, &scores, note_row, got), MR_E_DATA,
-                "pipe.jsonl: is no regular file");
+                "pipe.jsonl: is not a regular file");
     CHECK_OK(read_table("t.csv", "path,text\na,b\n", 14));
     CHECK_FAILS(read_table("t.csv", "path\n", 5), MR_E_DATA, "no column 'text'");
     int after = dup(0);

@@ -147,9 +147,10 @@ static void refusals(void)
     CHECK_OK(mr_file_replace(clips_path("empty.mp4"), "", 0));
     CHECK_FAILS(m->scan(w, clips_path("empty.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
     // neither a folder nor a pipe without a writer
-    CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "no regular file");
+    CHECK_FAILS(m->scan(w, clips_dir(), 0, &info, &fault), MR_E_IO, "not a regular file");
     CHECK_INT(mkfifo(clips_path("pipe.mp4"), 0600), 0);
-    CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO, "no regular file");
+    CHECK_FAILS(m->scan(w, clips_path("pipe.mp4"), 0, &info, &fault), MR_E_IO,
+                "not a regular file");
     if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
         return;
     mr_clip_request q = {.path = clips_path("closed.mp4"),
@@ -159,7 +160,8 @@ static void refusals(void)
                          .frames = 2,
                          .height = BAR_H,
                          .width = BAR_W};
-    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_RANGE, "frame 100 is wanted, the file has 100");
+    CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_RANGE,
+                "frame 100 was requested, the file has 100");
     CHECK_INT(fault, MR_FAULT_SHORT);
     // the header promises more than there is
     q.start = 0, q.frames = 1, info.frames = 300, q.start = 200;

@@ -279,7 +279,7 @@ static void far_times(void)
             CHECK_NEAR((double)info.duration_ms, 1.5 * (double)cases[i].last, 1e3);
             mr_clip_info_fini(&info);
         } else if (!cases[i].taken) {
-            CHECK_FAILS(st, MR_E_DECODE, "far.mkv: corrupt: cannot tell its rate");
+            CHECK_FAILS(st, MR_E_DECODE, "far.mkv: corrupt: cannot find its rate");
             CHECK_INT(fault, MR_FAULT_CORRUPT);
         }
     }

@@ -115,7 +115,7 @@ static void pictures_are_exact(void)
     if (!CHECK_OK(m->encoder_open(clips_path("exact.png"), &o, &e)))
         return;
     CHECK_OK(m->encoder_frame(e, rgb, -1));
-    CHECK_FAILS(m->encoder_frame(e, rgb, -1), MR_E_USAGE, "a picture holds one frame");
+    CHECK_FAILS(m->encoder_frame(e, rgb, -1), MR_E_USAGE, "a picture has one frame");
     CHECK_OK(m->encoder_finish(e));
     m->encoder_free(e);
     mr_clip_info info;

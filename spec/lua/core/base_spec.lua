@@ -12,7 +12,7 @@ describe("base.read_file", function()
     for _, name in ipairs { path, "/dev/zero", "/tmp" } do
       local ok, err = pcall(base.read_file, name)
       assert.is_false(ok)
-      assert.matches("is no regular file", tostring(err))
+      assert.matches("is not a regular file", tostring(err))
     end
     os.remove(path)
   end)

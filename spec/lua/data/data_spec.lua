@@ -74,7 +74,7 @@ describe("data.encode and data.decode", function()
     fails("MR_E_IO", "cannot create", data.encode, folder .. "/none/x.mp4",
       px, { frames = 2, height = 8, width = 8 })
     fails("MR_E_IO", "No such file", data.decode, folder .. "/none.mp4")
-    fails("MR_E_RANGE", "frame 9 is wanted, the file has 5", data.decode,
+    fails("MR_E_RANGE", "frame 9 was requested, the file has 5", data.decode,
       folder .. "/a.mp4", { frames = 1, start = 9 })
     fails("MR_E_USAGE", "filter", data.decode, folder .. "/a.mp4", { filter = "magic" })
     assert.is_false(base.exists(folder .. "/x.mp4"))
