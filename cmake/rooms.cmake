@@ -71,18 +71,18 @@ function(mr_cpu_room room)
   target_sources(mr_${room} PRIVATE ${objects})
 endfunction()
 
-# The rows of ops, per instruction set. A file core/op/NAME.c is all an op needs: the linker gathers the rows
-# (section mr_ops), so the archive mr_op_rows is linked whole by whoever links mr_op.
+# Op definitions, per instruction set. A file core/op/NAME.c is all an op needs: the linker gathers them
+# (section mr_ops), so the archive mr_op_defs is linked whole by whoever links mr_op.
 function(mr_op_room room)
   cmake_parse_arguments(A "" "" "LINK" ${ARGN})
   mr_isa_objects(${room} core/${room} LINK ${A_LINK})
-  add_library(mr_${room}_rows STATIC ${objects})
+  add_library(mr_${room}_defs STATIC ${objects})
   add_library(mr_${room} INTERFACE)
-  add_dependencies(mr_${room} mr_${room}_rows)
+  add_dependencies(mr_${room} mr_${room}_defs)
   target_link_libraries(mr_${room} INTERFACE ${A_LINK})
   # as an option of the link, which CMake keeps once however many rooms hand it on
-  target_link_options(mr_${room} INTERFACE "LINKER:--whole-archive,$<TARGET_FILE:mr_${room}_rows>,--no-whole-archive")
-  set_property(TARGET mr_${room} APPEND PROPERTY INTERFACE_LINK_DEPENDS $<TARGET_FILE:mr_${room}_rows>)
+  target_link_options(mr_${room} INTERFACE "LINKER:--whole-archive,$<TARGET_FILE:mr_${room}_defs>,--no-whole-archive")
+  set_property(TARGET mr_${room} APPEND PROPERTY INTERFACE_LINK_DEPENDS $<TARGET_FILE:mr_${room}_defs>)
 endfunction()
 
 # FFmpeg and MPI live in shared objects that are opened on first use, so the program starts in milliseconds. A plug-in

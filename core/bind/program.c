@@ -219,9 +219,9 @@ static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
 static int64_t ranks_of(const mr_node *node)
 {
     for (int i = 0; i < MR_MAX_ATTR && node->op->attr[i].name; i++) {
-        const mr_attr_row *row = &node->op->attr[i];
-        if (strcmp(row->name, "ranks") == 0)
-            return *(const int64_t *)((const char *)node->attr + row->at);
+        const mr_attr_def *def = &node->op->attr[i];
+        if (strcmp(def->name, "ranks") == 0)
+            return *(const int64_t *)((const char *)node->attr + def->at);
     }
     return 0;
 }

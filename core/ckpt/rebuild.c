@@ -28,7 +28,7 @@ typedef enum meaning {
 
 #define NO_DTYPE(bytes, why) MR_ST_DTYPE_COUNT, (bytes), (why)
 
-struct mr_torch_row {
+struct mr_torch_entry {
     const char *module, *name;
     meaning meaning;
     mr_st_dtype dtype;
@@ -36,7 +36,7 @@ struct mr_torch_row {
     const char *why; /* such a tensor is not read */
 };
 
-static const mr_torch_row rows[] = {
+static const mr_torch_entry rows[] = {
     {"collections", "OrderedDict", DICTIONARY, 0, 0, NULL},
     {"__builtin__", "set", SET, 0, 0, NULL},
     {"builtins", "set", SET, 0, 0, NULL},
@@ -158,7 +158,7 @@ static mr_status new_storage(mr_pickle *p, const mr_pickled *id, mr_pickled **ou
     mr_pickled *x = s ? mr_pickle_new(p, MR_P_STORAGE) : NULL;
     if (!x)
         return mr_error_last()->code;
-    const mr_torch_row *row = v[1]->row;
+    const mr_torch_entry *row = v[1]->row;
     s->row = row, s->key = v[2], s->elements = s->window = v[4]->number;
     s->size = row->dtype < MR_ST_DTYPE_COUNT ? (int)mr_st_dtype_bytes(row->dtype) : row->bytes;
     if (id->n == 6 && !read_window(v[5], s))
@@ -227,7 +227,7 @@ static mr_status rebuild_tensor(mr_pickle *p, const mr_pickled *args, bool has_d
     if (args->n < metadata || v[0]->kind != MR_P_STORAGE || !is_natural(v[1]) ||
         !all_natural(v[2]) || !all_natural(v[3]) || v[2]->n != v[3]->n)
         return BAD("%s: pickle: a tensor with strange arguments", p->path);
-    const mr_torch_row *row = v[0]->storage->row;
+    const mr_torch_entry *row = v[0]->storage->row;
     bool untyped = row->meaning == UNTYPED_STORAGE;
     if (untyped != has_dtype || (has_dtype && !means(v[6], ELEMENT_TYPE)))
         return BAD("%s: pickle: a tensor with a strange dtype", p->path);

@@ -378,7 +378,7 @@ typedef enum mr_pickled_kind {
     MR_P_COUNT
 } mr_pickled_kind;
 
-typedef struct mr_torch_row mr_torch_row;
+typedef struct mr_torch_entry mr_torch_entry;
 
 typedef struct mr_pickled {
     uint8_t kind;
@@ -388,7 +388,7 @@ typedef struct mr_pickled {
         int64_t number;
         const char *text;          /* inside the pickle, not terminated */
         struct mr_pickled **items; /* of a dictionary: key, value, key, value */
-        const mr_torch_row *row;
+        const mr_torch_entry *row;
         struct mr_torch_class *class;
         struct mr_torch_module *module;
         struct mr_torch_storage *storage;
@@ -412,7 +412,7 @@ typedef struct mr_torch_module {
 } mr_torch_module;
 
 typedef struct mr_torch_storage {
-    const mr_torch_row *row;
+    const mr_torch_entry *row;
     const mr_pickled *key;   /* a text */
     int64_t elements, bytes; /* as the pickle says; the file may say otherwise */
     int size;                /* bytes per element */

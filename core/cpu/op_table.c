@@ -82,34 +82,34 @@ int mr_op_n_out(const mr_op *op)
     return n;
 }
 
-static mr_status check_range(const mr_op *op, const mr_attr_row *row, double x)
+static mr_status check_range(const mr_op *op, const mr_attr_def *def, double x)
 {
-    if ((row->min == 0 && row->max == 0) || (x >= row->min && x <= row->max))
+    if ((def->min == 0 && def->max == 0) || (x >= def->min && x <= def->max))
         return MR_OK;
-    return mr_fail(MR_E_USAGE, "%s: attribute '%s' is %g, expected %g to %g", op->name, row->name,
-                   x, row->min, row->max);
+    return mr_fail(MR_E_USAGE, "%s: attribute '%s' is %g, expected %g to %g", op->name, def->name,
+                   x, def->min, def->max);
 }
 
-static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr *attr, char *dst)
+static mr_status set_attr(const mr_op *op, const mr_attr_def *def, const mr_attr *attr, char *dst)
 {
-    switch (row->kind) {
+    switch (def->kind) {
     case MR_ATTR_F64: {
-        double x = attr ? attr->f : row->def;
+        double x = attr ? attr->f : def->def;
         if (attr)
-            MR_TRY(check_range(op, row, x));
-        memcpy(dst + row->at, &x, sizeof x);
+            MR_TRY(check_range(op, def, x));
+        memcpy(dst + def->at, &x, sizeof x);
         return MR_OK;
     }
     case MR_ATTR_I64: {
-        int64_t x = attr ? attr->i : (int64_t)row->def;
+        int64_t x = attr ? attr->i : (int64_t)def->def;
         if (attr)
-            MR_TRY(check_range(op, row, (double)x));
-        memcpy(dst + row->at, &x, sizeof x);
+            MR_TRY(check_range(op, def, (double)x));
+        memcpy(dst + def->at, &x, sizeof x);
         return MR_OK;
     }
     case MR_ATTR_BOOL: {
-        bool x = attr ? attr->i != 0 : row->def != 0;
-        memcpy(dst + row->at, &x, sizeof x);
+        bool x = attr ? attr->i != 0 : def->def != 0;
+        memcpy(dst + def->at, &x, sizeof x);
         return MR_OK;
     }
     case MR_ATTR_INTS: {
@@ -117,14 +117,14 @@ static mr_status set_attr(const mr_op *op, const mr_attr_row *row, const mr_attr
         const mr_ints *x = attr && attr->ints ? attr->ints : &none;
         if (x->n < 0 || x->n > MR_MAX_RANK)
             return mr_fail(MR_E_USAGE, "%s: attribute '%s' has %lld entries, expected at most %d",
-                           op->name, row->name, (long long)x->n, MR_MAX_RANK);
-        memcpy(dst + row->at, x, sizeof *x);
+                           op->name, def->name, (long long)x->n, MR_MAX_RANK);
+        memcpy(dst + def->at, x, sizeof *x);
         return MR_OK;
     }
     }
     return mr_fail(MR_E_INTERNAL,
                    "%s: attribute '%s' has the unknown kind %d; expected a kind of mr_attr_kind",
-                   op->name, row->name, (int)row->kind);
+                   op->name, def->name, (int)def->kind);
 }
 
 static mr_status unknown_attr(const mr_op *op, const char *name)
@@ -153,15 +153,15 @@ mr_status mr_op_attrs(const mr_op *op, const mr_attr *attrs, int n, void *dst)
             return unknown_attr(op, attrs[i].name);
     }
     for (int r = 0; r < MR_MAX_ATTR && op->attr[r].name; r++) {
-        const mr_attr_row *row = &op->attr[r];
+        const mr_attr_def *def = &op->attr[r];
         const mr_attr *given = NULL;
         for (int i = 0; i < n; i++)
-            if (strcmp(row->name, attrs[i].name) == 0)
+            if (strcmp(def->name, attrs[i].name) == 0)
                 given = &attrs[i];
-        if (!given && row->required)
-            return mr_fail(MR_E_USAGE, "%s: attribute '%s' is missing: %s", op->name, row->name,
-                           row->doc ? row->doc : "it has no default");
-        MR_TRY(set_attr(op, row, given, dst));
+        if (!given && def->required)
+            return mr_fail(MR_E_USAGE, "%s: attribute '%s' is missing: %s", op->name, def->name,
+                           def->doc ? def->doc : "it has no default");
+        MR_TRY(set_attr(op, def, given, dst));
     }
     return MR_OK;
 }

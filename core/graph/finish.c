@@ -201,8 +201,8 @@ static bool may_have(const pass *p, mr_ref x, const mr_desc *d)
     int maker = g->values.at[x].pub.node;
     for (int k = 0; maker >= 0 && k < g->nodes.at[maker].n_out; k++) {
         const mr_node *node = &g->nodes.at[maker];
-        const mr_out_row *row = &node->op->out[k];
-        if (node->out[k] == x && (row->must || !fits(g, node, row->access, d)))
+        const mr_out_def *def = &node->op->out[k];
+        if (node->out[k] == x && (def->must || !fits(g, node, def->access, d)))
             return false;
     }
     for (int use = x < p->n_used ? p->use[x] : -1; use >= 0; use = p->earlier[use]) {

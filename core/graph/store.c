@@ -97,8 +97,8 @@ static void name_shapes(const mr_op *op, const mr_infer *c)
 static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
 {
     for (int i = 0; i < mr_op_n_out(node->op); i++) {
-        const mr_out_row *row = &node->op->out[i];
-        mr_ref over = row->must ? node->in[row->inplace - 1] : MR_NONE;
+        const mr_out_def *def = &node->op->out[i];
+        mr_ref over = def->must ? node->in[def->inplace - 1] : MR_NONE;
         if (over == MR_NONE)
             continue;
         const value *v = &g->values.at[over];
@@ -106,7 +106,7 @@ static mr_status check_overwrites(const mr_graph *g, const mr_node *node)
             return mr_fail(
                 MR_E_USAGE,
                 "'%s' is written over '%s', which is constant; try: an input or a region",
-                row->name, node->op->in[row->inplace - 1].name);
+                def->name, node->op->in[def->inplace - 1].name);
     }
     return MR_OK;
 }
@@ -164,13 +164,13 @@ mr_status graph_append(mr_graph *g, const mr_node *node, mr_ref *outs)
         if (!strided)
             desc = mr_desc_dense(desc.dtype, desc.rank, desc.dim);
         value v = {.pub = {.desc = desc, .node = id, .param = -1}, .parent = MR_NONE};
-        const mr_out_row *row = &node->op->out[i];
-        if (row->must && node->in[row->inplace - 1] != MR_NONE) {
-            const value *over = &g->values.at[node->in[row->inplace - 1]];
+        const mr_out_def *def = &node->op->out[i];
+        if (def->must && node->in[def->inplace - 1] != MR_NONE) {
+            const value *over = &g->values.at[node->in[def->inplace - 1]];
             v.pub.storage = over->pub.storage, v.pub.offset = over->pub.offset, v.pub.alias = true;
             v.pub.desc = over->pub.desc;
             setup = false;
-        } else if (row->must) {
+        } else if (def->must) {
             made.out[i] = MR_NONE;
             continue;
         } else {

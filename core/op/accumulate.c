@@ -1,7 +1,7 @@
 /* accumulate: acc += x, acc in f32. It adds a gradient to that of a parameter if the op that
  * computes it cannot add.
  * Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 VF_INLINE void run(const mr_call *call, const int64_t *at, int64_t n, const int64_t *step,
                    mr_dtype t)
@@ -35,8 +35,8 @@ MR_KERNEL(accumulate)
 
 static mr_status infer(mr_infer *c)
 {
-    MR_TRY(mr_row_same_shape(c->in[0], "acc", c->in[1], "x"));
-    mr_row_like(c, 0, c->in[0]);
+    MR_TRY(mr_infer_same_shape(c->in[0], "acc", c->in[1], "x"));
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 static mr_status naive(const mr_call *call)

@@ -1,5 +1,5 @@
 /* affine: y = scale x + shift, scale and shift constant. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct affine {
     double scale, shift;
@@ -24,7 +24,7 @@ MR_OP(affine) = {
     .out = {{"y", "like x", 1, false, MR_ANY}},
     .attr = {{"scale", MR_ATTR_F64, offsetof(affine, scale), .def = 1, .doc = "factor"},
              {"shift", MR_ATTR_F64, offsetof(affine, shift), .def = 0, .doc = "summand"}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .grad = grad,
     .naive = affine_naive,
     .cpu = {.run = MR_CPU(affine)},

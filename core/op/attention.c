@@ -149,11 +149,11 @@ static mr_status grad_infer(mr_infer *c)
     const mr_desc *q = c->in[0], *lse = c->in[5], *acc = c->in[9];
     MR_TRY(check(c, c->in[8]));
     mr_desc o = out_desc(q, c->in[2]), rows = lse_desc(q);
-    MR_TRY(mr_row_same(&o, "o of q and v", c->in[4], "o"));
-    MR_TRY(mr_row_same(&o, "o of q and v", c->in[6], "do"));
-    MR_TRY(mr_row_same(&rows, "lse of q", lse, "lse"));
+    MR_TRY(mr_infer_same(&o, "o of q and v", c->in[4], "o"));
+    MR_TRY(mr_infer_same(&o, "o of q and v", c->in[6], "do"));
+    MR_TRY(mr_infer_same(&rows, "lse of q", lse, "lse"));
     if (c->in[7])
-        MR_TRY(mr_row_same(lse, "lse", c->in[7], "dlse"));
+        MR_TRY(mr_infer_same(lse, "lse", c->in[7], "dlse"));
     if (acc && !c->in[8])
         return mr_fail(MR_E_SHAPE, "acc is given without bias; expected both");
     MR_TRY(check_bias(q, c->in[1], acc));

@@ -38,22 +38,22 @@ typedef struct amx_head {
     int64_t step, from;
     const attention_keys *keys;
 } amx_head;
-MR_ROW_FN amx_head amx_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h, int64_t from,
-                               const attention_keys *keys)
+MR_OP_FN amx_head amx_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h, int64_t from,
+                              const attention_keys *keys)
 {
     const int64_t *s = v->desc.stride;
     uint16_t *at = (uint16_t *)v->data + b * s[0] + g * s[1] + h * s[3];
     return (amx_head){at, s[2], from, keys};
 }
-MR_ROW_FN uint16_t *amx_row(const amx_head *h, int64_t r)
+MR_OP_FN uint16_t *amx_row(const amx_head *h, int64_t r)
 {
     r += h->from;
     return h->at + (h->keys ? attention_row(h->keys, r) : r) * h->step;
 }
 
 /* dst[to, ld] = rows first .. first + rows, padded with zeros. */
-MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t d, uint16_t *dst,
-                        int64_t ld, int64_t to)
+MR_OP_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t d, uint16_t *dst,
+                       int64_t ld, int64_t to)
 {
     for (int64_t r = 0; r < to; r++) {
         int64_t n = r < rows ? d : 0;
@@ -65,8 +65,8 @@ MR_ROW_FN void amx_rows(const amx_head *h, int64_t first, int64_t rows, int64_t 
 
 /* Pack the right operand of a product with the transpose. The columns of tile (s, n), at n * steps
  * + s, are rows 16 n .. as pairs of elements 32 s .. */
-MR_ROW_FN void amx_pack_transposed(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
-                                   int64_t steps, int64_t to)
+MR_OP_FN void amx_pack_transposed(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
+                                  int64_t steps, int64_t to)
 {
     for (int64_t n = 0; n < to; n += 16)
         for (int64_t s = 0; s < steps; s++, dst += AMX_TILE) {
@@ -90,8 +90,8 @@ VF_INLINE __m512i amx_words(const uint16_t *p, int64_t n)
 
 /* Pack the right operand of a product with the rows themselves. Tile (s, e), at s * columns + e,
  * has rows 32 s .. in pairs, elements 16 e .. */
-MR_ROW_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
-                              int64_t columns, int64_t to)
+MR_OP_FN void amx_pack_pairs(const amx_head *h, int64_t rows, int64_t d, uint16_t *dst,
+                             int64_t columns, int64_t to)
 {
     for (int64_t s = 0; s < to; s += 32)
         for (int64_t e = 0; e < columns; e++, dst += AMX_TILE)
@@ -258,8 +258,8 @@ AMX_INLINE void amx_backward_block(const float *s, const float *dp, const float 
 }
 
 /* head[0 .. keys) = transpose of src[d, ld]. */
-MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t d, const float *src,
-                                  int64_t ld)
+MR_OP_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t d, const float *src,
+                                 int64_t ld)
 {
     for (int64_t j = 0; j < keys; j += 16)
         for (int64_t e = 0; e < d; e += 16) {
@@ -273,7 +273,7 @@ MR_ROW_FN void amx_scatter_turned(const amx_head *h, int64_t keys, int64_t d, co
 }
 
 /* Zero the rows of keys that do not exist. */
-MR_ROW_FN void amx_clear(const amx_head *h, int64_t d)
+MR_OP_FN void amx_clear(const amx_head *h, int64_t d)
 {
     for (int64_t j = 0; j < h->keys->gap; j++)
         memset(h->at + (h->keys->first + j) * h->step, 0, (size_t)d * 2);
@@ -303,8 +303,8 @@ AMX_FN void amx_sums(const attention_job *jb, int64_t b, int64_t g, int64_t h, i
 
 /* Complete the scores of 32 queries from i on and 32 keys from j on: add the bias, and set -inf
  * where a query does not see a key. `last` is the last query. */
-MR_ROW_FN void amx_mask(const attention_job *jb, int64_t h, const attention_keys *keys, int64_t i,
-                        int64_t last, int64_t j, float *s)
+MR_OP_FN void amx_mask(const attention_job *jb, int64_t h, const attention_keys *keys, int64_t i,
+                       int64_t last, int64_t j, float *s)
 {
     for (int64_t r = 0; r < 32 && i + r <= last; r++) {
         int64_t n = attention_seen_of(keys, i + r, j, 32);

@@ -5,7 +5,7 @@
 #define MR_ATTENTION_JOB_H
 
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct attention_attr {
     double scale;
@@ -29,19 +29,19 @@ typedef struct attention_job {
     float *dbias; /* [h, N, M], accumulated; or NULL */
 } attention_job;
 
-MR_ROW_FN double attention_scale(const mr_call *c)
+MR_OP_FN double attention_scale(const mr_call *c)
 {
     const attention_attr *a = c->attr;
     return a->scale != 0 ? a->scale : 1 / sqrt((double)c->in[0].desc.dim[4]);
 }
 
-MR_ROW_FN int64_t attention_pad(int64_t n, int64_t to)
+MR_OP_FN int64_t attention_pad(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
 }
 
 /* offset of one head in statistics [B, G, h, N] */
-MR_ROW_FN int64_t attention_stat(const mr_call *c, int64_t b, int64_t g, int64_t h)
+MR_OP_FN int64_t attention_stat(const mr_call *c, int64_t b, int64_t g, int64_t h)
 {
     const int64_t *n = c->in[0].desc.dim;
     return ((b * n[1] + g) * n[3] + h) * n[2];
@@ -56,7 +56,7 @@ typedef struct attention_keys {
     int64_t all, first, gap, frame;
 } attention_keys;
 
-MR_ROW_FN attention_keys attention_keys_of(const mr_call *c, int64_t b)
+MR_OP_FN attention_keys attention_keys_of(const mr_call *c, int64_t b)
 {
     const attention_attr *a = c->attr;
     int64_t M = c->in[1].desc.dim[2], counted = a->text ? MR_MAX(a->text - a->before, 0) : M,
@@ -66,27 +66,27 @@ MR_ROW_FN attention_keys attention_keys_of(const mr_call *c, int64_t b)
     return (attention_keys){len + M - counted, len, counted - len, a->frame};
 }
 
-MR_ROW_FN int64_t attention_row(const attention_keys *k, int64_t j)
+MR_OP_FN int64_t attention_row(const attention_keys *k, int64_t j)
 {
     return j < k->first ? j : j + k->gap;
 }
 
 /* The number of keys that query i sees. */
-MR_ROW_FN int64_t attention_seen(const attention_keys *k, int64_t i)
+MR_OP_FN int64_t attention_seen(const attention_keys *k, int64_t i)
 {
     return k->frame ? MR_MIN(k->all, (i / k->frame + 1) * k->frame) : k->all;
 }
 
 /* The number of keys that query i sees among the m keys from j on. */
-MR_ROW_FN int64_t attention_seen_of(const attention_keys *k, int64_t i, int64_t j, int64_t m)
+MR_OP_FN int64_t attention_seen_of(const attention_keys *k, int64_t i, int64_t j, int64_t m)
 {
     return MR_MAX(0, MR_MIN(attention_seen(k, i) - j, m));
 }
 
 /* s[0 .. m) += times * the bias of head h for query i and the keys from j on. */
-MR_ROW_FN void attention_add_bias(const attention_job *jb, int64_t h, int64_t i,
-                                  const attention_keys *k, int64_t j, int64_t m, float times,
-                                  float *s)
+MR_OP_FN void attention_add_bias(const attention_job *jb, int64_t h, int64_t i,
+                                 const attention_keys *k, int64_t j, int64_t m, float times,
+                                 float *s)
 {
     const int64_t *n = jb->bias->desc.dim, base = (h * n[1] + i) * n[2];
     for (int64_t e = 0, run; e < m; e += run) {
@@ -99,8 +99,8 @@ MR_ROW_FN void attention_add_bias(const attention_job *jb, int64_t h, int64_t i,
 }
 
 /* dbias += ds[0 .. m) at the elements that attention_add_bias reads. */
-MR_ROW_FN void attention_add_dbias(const attention_job *jb, int64_t h, int64_t i,
-                                   const attention_keys *k, int64_t j, int64_t m, const float *ds)
+MR_OP_FN void attention_add_dbias(const attention_job *jb, int64_t h, int64_t i,
+                                  const attention_keys *k, int64_t j, int64_t m, const float *ds)
 {
     const int64_t *n = jb->bias->desc.dim;
     float *to = jb->dbias + (h * n[1] + i) * n[2];
@@ -122,14 +122,14 @@ enum {
 };
 
 /* True if the lanes form takes the call: short sequences without len and bias. */
-MR_ROW_FN bool lanes_fit(const mr_call *c, const mr_view *bias)
+MR_OP_FN bool lanes_fit(const mr_call *c, const mr_view *bias)
 {
     return !mr_given(&c->in[3]) && !mr_given(bias) && c->in[0].desc.dim[2] <= LANES_ROWS &&
            c->in[1].desc.dim[2] <= LANES_ROWS;
 }
 /* Floats of scratch per worker: q, k, v, the output or its gradient, and scores (twice in
  * backward), for the widest vectors. */
-MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
+MR_OP_FN int64_t lanes_scratch(const mr_call *c, bool backward)
 {
     int64_t N = c->in[0].desc.dim[2], M = c->in[1].desc.dim[2], d = c->in[0].desc.dim[4],
             dv = c->in[2].desc.dim[4];
@@ -141,7 +141,7 @@ MR_ROW_FN int64_t lanes_scratch(const mr_call *c, bool backward)
 typedef struct tile_sizes {
     int64_t width, value, rows, span, tile, worker;
 } tile_sizes;
-MR_ROW_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
+MR_OP_FN tile_sizes tile_scratch(const mr_call *c, bool backward)
 {
     int64_t N = attention_pad(c->in[0].desc.dim[2], 16);
     tile_sizes s = {.width = attention_pad(c->in[0].desc.dim[4], 16),
@@ -161,7 +161,7 @@ typedef struct amx_sizes {
     int64_t dk, dp, vk, vp, mp, gp, bytes; /* d and value width rounded to 32 and 16; keys;
                                             * transposed rows; bytes of all */
 } amx_sizes;
-MR_ROW_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
+MR_OP_FN amx_sizes amx_scratch(const mr_call *c, int64_t keys, bool backward)
 {
     int64_t d = c->in[0].desc.dim[4], dv = c->in[2].desc.dim[4], R = AMX_ROWS;
     amx_sizes s = {.dk = attention_pad(d, 32),
@@ -222,8 +222,8 @@ attention_amx_fn mr_attention_amx_forward, mr_attention_dots_forward;
 attention_amx_grad_fn mr_attention_amx_backward, mr_attention_dots_backward;
 
 /* The share of dq that key range `range` of one head computes, [N, d rounded up to 16]. */
-MR_ROW_FN float *attention_parts(const attention_job *jb, int64_t b, int64_t g, int64_t h,
-                                 int64_t range)
+MR_OP_FN float *attention_parts(const attention_job *jb, int64_t b, int64_t g, int64_t h,
+                                int64_t range)
 {
     const int64_t *n = jb->call->in[0].desc.dim;
     int64_t unit = (b * n[1] + g) * n[3] + h;

@@ -122,11 +122,11 @@ VF_INLINE void lanes_gather_as(const lanes_head *h, int64_t rows, int64_t d, flo
 }
 
 /* Adjacent bf16 elements are transposed in pairs, which halves the number of swaps. */
-MR_ROW_FN bool lanes_paired(const lanes_head *h, int64_t d)
+MR_OP_FN bool lanes_paired(const lanes_head *h, int64_t d)
 {
     return h->dtype == MR_BF16 && h->step == 1 && d % 2 == 0;
 }
-MR_ROW_FN float *lanes_pairs(const lanes_head *h, int lane, int64_t at)
+MR_OP_FN float *lanes_pairs(const lanes_head *h, int lane, int64_t at)
 {
     return (float *)(void *)((uint16_t *)h->data + h->at[lane] + at);
 }

@@ -88,8 +88,8 @@ typedef struct tile_head {
     mr_dtype dtype;
 } tile_head;
 
-MR_ROW_FN tile_head tile_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h,
-                                 const attention_keys *keys)
+MR_OP_FN tile_head tile_head_of(const mr_view *v, int64_t b, int64_t g, int64_t h,
+                                const attention_keys *keys)
 {
     const int64_t *s = v->desc.stride;
     return (tile_head){.data = v->data,
@@ -100,7 +100,7 @@ MR_ROW_FN tile_head tile_head_of(const mr_view *v, int64_t b, int64_t g, int64_t
                        .gap = keys ? keys->gap : 0,
                        .dtype = v->desc.dtype};
 }
-MR_ROW_FN int64_t tile_row_at(const tile_head *h, int64_t row)
+MR_OP_FN int64_t tile_row_at(const tile_head *h, int64_t row)
 {
     return h->at + (row < h->first ? row : row + h->gap) * h->row_step;
 }
@@ -155,7 +155,7 @@ static __attribute__((noinline, unused)) void tile_scatter(const tile_head *h, i
 }
 
 /* Zero the rows of keys that do not exist; `row` is a buffer for one row. */
-MR_ROW_FN void tile_clear(const tile_head *h, int64_t d, float *row)
+MR_OP_FN void tile_clear(const tile_head *h, int64_t d, float *row)
 {
     tile_head absent = *h;
     absent.first = 0, absent.gap = h->first;

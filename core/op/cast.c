@@ -2,7 +2,7 @@
  * integers by dropping the fraction. f32 and bf16 are vectorised, other pairs convert one element
  * at a time.
  * Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct cast {
     int64_t dtype;
@@ -41,7 +41,7 @@ MR_KERNEL(cast)
 static mr_status infer(mr_infer *c)
 {
     const cast *a = c->attr;
-    mr_row_out(c, 0, (mr_dtype)a->dtype, c->in[0]->rank, c->in[0]->dim);
+    mr_infer_out(c, 0, (mr_dtype)a->dtype, c->in[0]->rank, c->in[0]->dim);
     return MR_OK;
 }
 static mr_status grad(mr_grad *ctx)

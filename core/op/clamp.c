@@ -1,6 +1,6 @@
 /* clamp: y = min(max(x, low), high), NaN stays NaN; dx = dy if low <= x <= high, else 0.
  * Memory-bound. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct limits {
     double low, high;
@@ -39,7 +39,7 @@ static mr_status infer(mr_infer *c)
     const limits *a = c->attr;
     if (!(a->low <= a->high))
         return mr_fail(MR_E_USAGE, "low is %g, high is %g; expected low <= high", a->low, a->high);
-    return mr_row_infer_like(c);
+    return mr_infer_like(c);
 }
 
 static mr_status grad(mr_grad *ctx)

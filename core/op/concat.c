@@ -1,7 +1,7 @@
 /* concat: joins tensors along one axis. In a graph it never runs: finish() makes ops write the
  * parts into the result directly. Eager calls run it. Any dtype; copies bytes.
  * Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct attrs {
     int64_t axis;
@@ -36,7 +36,7 @@ static mr_status infer(mr_infer *c)
     if (a->axis >= first->rank)
         return mr_fail(MR_E_SHAPE, "axis is %lld, x0 is %s; expected axis 0..%d",
                        (long long)a->axis, mr_desc_text(first, ta, sizeof ta), first->rank - 1);
-    mr_row_like(c, 0, first);
+    mr_infer_out_like(c, 0, first);
     for (int i = 1; i < c->n_in && c->in[i]; i++) {
         mr_desc like = *c->in[i];
         if (like.rank == first->rank)

@@ -13,7 +13,7 @@
  * between them (nn/volume.lua).
  * Licence: Apache-2.0 */
 #include "cpu/conv.h"
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct attr {
     mr_ints stride, pad, dims;
@@ -42,8 +42,8 @@ static mr_status spec_of(const attr *a, const mr_desc *x, const mr_desc *w, mr_c
     char tx[128], tw[128];
     MR_TRY(check_list("stride", &a->stride, 3, 1));
     MR_TRY(check_list("pad", &a->pad, 6, 0));
-    MR_TRY(mr_row_rank(x, "x", 5));
-    MR_TRY(mr_row_rank(w, "w", 5));
+    MR_TRY(mr_infer_rank(x, "x", 5));
+    MR_TRY(mr_infer_rank(w, "w", 5));
     if (w->dim[0] % a->groups || w->dim[1] * a->groups != x->dim[4])
         return mr_fail(
             MR_E_SHAPE,
@@ -93,7 +93,7 @@ static mr_status infer(mr_infer *c)
         return mr_fail(MR_E_SHAPE, "bias is %s, expected [%lld]",
                        mr_desc_text(c->in[2], text, sizeof text), (long long)s.filters);
     dims_of_y(&s, dim);
-    mr_row_out(c, 0, c->in[0]->dtype, 5, dim);
+    mr_infer_out(c, 0, c->in[0]->dtype, 5, dim);
     return MR_OK;
 }
 
@@ -122,12 +122,12 @@ static mr_status dx_infer(mr_infer *c)
     const attr *a = c->attr;
     mr_conv_spec s;
     MR_TRY(check_list("dims", &a->dims, 3, 0));
-    MR_TRY(mr_row_rank(c->in[0], "dy", 5));
-    MR_TRY(mr_row_rank(c->in[1], "w", 5));
+    MR_TRY(mr_infer_rank(c->in[0], "dy", 5));
+    MR_TRY(mr_infer_rank(c->in[1], "w", 5));
     mr_desc x = desc_of_x(a, c->in[0], c->in[1]);
     MR_TRY(spec_of(a, &x, c->in[1], &s));
     MR_TRY(check_dy(&s, c->in[0]));
-    mr_row_like(c, 0, &x);
+    mr_infer_out_like(c, 0, &x);
     return MR_OK;
 }
 
@@ -136,7 +136,7 @@ static mr_status dw_infer(mr_infer *c)
     mr_conv_spec s;
     MR_TRY(spec_of(c->attr, c->in[1], c->in[2], &s));
     MR_TRY(check_dy(&s, c->in[0]));
-    mr_row_like(c, 0, c->in[2]);
+    mr_infer_out_like(c, 0, c->in[2]);
     return MR_OK;
 }
 
@@ -161,7 +161,7 @@ static mr_status grad(mr_grad *g)
     }
     if (g->need[2]) {
         MR_TRY(mr_grad_acc(g, 2, &acc));
-        MR_TRY(mr_row_grad1(g, 2, "linear_db", g->dout[0], acc));
+        MR_TRY(mr_grad_node(g, 2, "linear_db", g->dout[0], acc));
     }
     return MR_OK;
 }

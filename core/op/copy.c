@@ -1,6 +1,6 @@
 /* copy: the same values in dense memory. The graph inserts it before an op that needs denser
  * strides. Any dtype; copies bytes. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 /* Copy n elements of w bytes. w is a compile-time constant, so each copy is one instruction. */
 VF_INLINE void move(char *y, int64_t ys, const char *x, int64_t xs, int64_t n, size_t w)
@@ -35,7 +35,7 @@ MR_KERNEL(copy)
 
 static mr_status infer(mr_infer *c)
 {
-    mr_row_like(c, 0, c->in[0]);
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 static mr_status grad(mr_grad *ctx)

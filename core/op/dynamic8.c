@@ -15,7 +15,7 @@
  * last block can be short. There are no sums, so the bits do not depend on the team.
  * Licence: Apache-2.0 */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 #include "op/dynamic8.h"
 
@@ -36,8 +36,8 @@ static int64_t blocks_of(const mr_call *c)
 static mr_status check(const mr_infer *c, const mr_desc *all, const mr_desc *scale)
 {
     const attr *a = c->attr;
-    MR_TRY(mr_row_rank(all, "the first argument", 1));
-    MR_TRY(mr_row_rank(scale, "scale", 1));
+    MR_TRY(mr_infer_rank(all, "the first argument", 1));
+    MR_TRY(mr_infer_rank(scale, "scale", 1));
     int64_t blocks = (all->dim[0] + a->block - 1) / a->block;
     if (scale->dim[0] != blocks)
         return mr_fail(
@@ -211,7 +211,7 @@ static mr_status naive_decode(const mr_call *c)
     return MR_OK;
 }
 
-/* ---- rows ---- */
+/* ---- definitions ---- */
 
 static mr_status infer_encode(mr_infer *c)
 {
@@ -226,7 +226,7 @@ static mr_status infer_encode(mr_infer *c)
 static mr_status infer_decode(mr_infer *c)
 {
     MR_TRY(check(c, c->in[0], c->in[1]));
-    mr_row_out(c, 0, MR_F32, 1, c->in[0]->dim);
+    mr_infer_out(c, 0, MR_F32, 1, c->in[0]->dim);
     return MR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* embedding: y[i] = sum over k of table[ids[i, k]]; id -1 adds nothing. The gradient adds rows of
  * dy to acc in f32, in the order of the ids. Each thread adds to its own range of table rows, so
  * the order does not depend on the number of threads. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct job {
     const mr_call *call;
@@ -94,31 +94,31 @@ MR_KERNEL(embedding_grad)
 static mr_status infer(mr_infer *c)
 {
     const mr_desc *ids = c->in[0], *table = c->in[1];
-    MR_TRY(mr_row_rank(table, "table", 2));
+    MR_TRY(mr_infer_rank(table, "table", 2));
     if (ids->rank < 1)
         return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
     mr_desc y = *ids;
     y.dtype = table->dtype, y.dim[y.rank - 1] = table->dim[1];
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *ids = c->in[0], *dy = c->in[1], *acc = c->in[2];
-    MR_TRY(mr_row_rank(acc, "acc", 2));
+    MR_TRY(mr_infer_rank(acc, "acc", 2));
     if (ids->rank < 1)
         return mr_fail(MR_E_SHAPE, "ids is a scalar, expected [..., K]");
     mr_desc want = *ids;
     want.dtype = dy->dtype, want.dim[want.rank - 1] = acc->dim[1];
-    MR_TRY(mr_row_same_shape(dy, "dy", &want, "the value of embedding"));
-    mr_row_like(c, 0, acc);
+    MR_TRY(mr_infer_same_shape(dy, "dy", &want, "the value of embedding"));
+    mr_infer_out_like(c, 0, acc);
     return MR_OK;
 }
 static mr_status grad(mr_grad *ctx)
 {
     mr_ref acc;
     MR_TRY(mr_grad_acc(ctx, 1, &acc));
-    MR_TRY(mr_row_grad1(ctx, 1, "embedding_grad", ctx->in[0], ctx->dout[0], acc));
+    MR_TRY(mr_grad_node(ctx, 1, "embedding_grad", ctx->in[0], ctx->dout[0], acc));
     return MR_OK;
 }
 

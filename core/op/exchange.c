@@ -127,7 +127,7 @@ static mr_status infer_all_to_all(mr_infer *c)
     mr_desc y = *x;
     y.dim[a->split] = share_of(x->dim[a->split], a->ranks, a->at);
     y.dim[a->join] = a->length;
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 
@@ -174,7 +174,7 @@ static mr_status infer_gather(mr_infer *c)
     MR_TRY(check_share(c->in[0], a->axis, a->length, a->ranks, a->at));
     mr_desc y = *c->in[0];
     y.dim[a->axis] = a->length;
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 
@@ -215,7 +215,7 @@ static mr_status infer_shift(mr_infer *c)
     MR_TRY(check_axis(c->in[0], a->axis));
     mr_desc y = *c->in[0];
     y.dim[a->axis] = a->length;
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 
@@ -252,7 +252,7 @@ static mr_status infer_shared(mr_infer *c)
 {
     const one_attr *a = c->attr;
     MR_TRY(check_axis(c->in[0], a->axis));
-    mr_row_like(c, 0, c->in[0]);
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 
@@ -284,7 +284,7 @@ MR_KERNEL(shared)
     return mr_view_copy(&call->out[0], &call->in[0]);
 }
 
-/* ---- rows ---- */
+/* ---- definitions ---- */
 
 #define WHOLE(type, field, low, text)                                                              \
     {                                                                                              \

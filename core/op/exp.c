@@ -1,11 +1,11 @@
 /* exp: y = e^x; dx = dy y. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 MR_ELEMENTWISE(exp, 1, formula_exp(x[0]), exp(x[0]))
 
 static mr_status grad(mr_grad *ctx)
 {
-    return mr_row_grad1(ctx, 0, "mul", ctx->dout[0], ctx->out[0]);
+    return mr_grad_node(ctx, 0, "mul", ctx->dout[0], ctx->out[0]);
 }
 
 MR_OP(exp) = {
@@ -13,7 +13,7 @@ MR_OP(exp) = {
     .doc = "e to the power x, elementwise.",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .grad = grad,
     .naive = exp_naive,
     .cpu = {.run = MR_CPU(exp)},

@@ -12,7 +12,7 @@
  * A plane (b, c, t) is summed in f32 vectors. Planes are added in double and in order, so the bits
  * do not depend on the number of threads. */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 static mr_status check(const mr_desc *const *in)
 {
@@ -35,8 +35,8 @@ static mr_status check(const mr_desc *const *in)
 static mr_status infer(mr_infer *c)
 {
     MR_TRY(check(c->in));
-    mr_row_out(c, 0, c->in[1]->dtype, 0, NULL);
-    mr_row_out(c, 1, c->in[1]->dtype, 1, c->in[1]->dim);
+    mr_infer_out(c, 0, c->in[1]->dtype, 0, NULL);
+    mr_infer_out(c, 1, c->in[1]->dtype, 1, c->in[1]->dim);
     return MR_OK;
 }
 
@@ -102,7 +102,7 @@ static mr_status grad_infer(mr_infer *c)
     if (c->in[5] && c->in[5]->rank != 0)
         return mr_fail(MR_E_SHAPE, "expected dloss to be a scalar");
     if (c->in[6])
-        MR_TRY(mr_row_same_shape(c->in[3], "weight", c->in[6], "dper_sample"));
+        MR_TRY(mr_infer_same_shape(c->in[3], "weight", c->in[6], "dper_sample"));
     c->out[0] = *c->in[0];
     return MR_OK;
 }

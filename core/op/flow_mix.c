@@ -3,7 +3,7 @@
  *   x0, noise, x_t [B, C, T, H, W] f32   t [B] f32, 0 clean .. 1000 pure noise   mask [B, T] bool
  * Reads and writes 3 elements per element. */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 static mr_status infer(mr_infer *c)
 {

@@ -1,7 +1,7 @@
 /* formula: the element-wise formulas of kernels, written once over a vector type.
  *
- * It is compiled for the vectors of cpu/vec.h (row.h includes both), and for single elements, with
- * `vf` = float, in C, C++ and CUDA (formula_float.h). Define before the include:
+ * It is compiled for the vectors of cpu/vec.h (define.h includes both), and for single elements,
+ * with `vf` = float, in C, C++ and CUDA (formula_float.h). Define before the include:
  *
  *   FORMULA                       the specifiers of each function
  *   vf                            floats with + - * /

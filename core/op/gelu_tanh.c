@@ -2,14 +2,14 @@
  * this is x s, and dx = dy (s + 2 x s (1 - s) u'). These forms are exact, and s keeps its relative
  * precision for very negative x. Memory-bound: reads and writes each element once.
  * Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 enum { FLOP = 30 };
-MR_ROW_FN double value_naive(double x)
+MR_OP_FN double value_naive(double x)
 {
     return 0.5 * x * (1 + tanh(FORMULA_GELU_ROOT * (x + FORMULA_GELU_CUBE * x * x * x)));
 }
-MR_ROW_FN double slope_naive(double x)
+MR_OP_FN double slope_naive(double x)
 {
     double t = tanh(FORMULA_GELU_ROOT * (x + FORMULA_GELU_CUBE * x * x * x));
     return 0.5 * (1 + t) +
@@ -20,7 +20,7 @@ MR_ELEMENTWISE(gelu_tanh_grad, 2, formula_gelu_slope(x[0]) * x[1], slope_naive(x
 
 static mr_status grad(mr_grad *ctx)
 {
-    return mr_row_grad1(ctx, 0, "gelu_tanh_grad", ctx->in[0], ctx->dout[0]);
+    return mr_grad_node(ctx, 0, "gelu_tanh_grad", ctx->in[0], ctx->dout[0]);
 }
 static void cost(const mr_call *call, mr_cost *cost)
 {
@@ -34,7 +34,7 @@ MR_OP(gelu_tanh) = {
     .ref = "Hendrycks & Gimpel 2016, arXiv:1606.08415; torch 2.2 GELU(approximate='tanh')",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .grad = grad,
     .cost = cost,
     .naive = gelu_tanh_naive,
@@ -50,7 +50,7 @@ MR_OP(gelu_tanh_grad) = {
     .doc = "Gradient of gelu_tanh: dy * gelu_tanh'(x).",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}, {"dy", "like x", MR_ANY, 0}},
     .out = {{"dx", "like x", 2, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .cost = cost,
     .naive = gelu_tanh_grad_naive,
     .cpu = {.run = MR_CPU(gelu_tanh_grad)},

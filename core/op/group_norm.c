@@ -55,7 +55,7 @@ static mr_desc stats_desc(const group_attr *a, const mr_desc *x)
 static mr_status infer(mr_infer *c)
 {
     MR_TRY(check(c->attr, c->in[0], c->in[1], c->in[2]));
-    mr_row_like(c, 0, c->in[0]);
+    mr_infer_out_like(c, 0, c->in[0]);
     c->out[1] = stats_desc(c->attr, c->in[0]);
     return MR_OK;
 }
@@ -66,19 +66,19 @@ static mr_status grad_infer(mr_infer *c)
     const mr_desc *x = c->in[0];
     MR_TRY(check(c->attr, x, c->in[1], c->in[2]));
     mr_desc stats = stats_desc(c->attr, x);
-    MR_TRY(mr_row_same_shape(&stats, "the shape for x", c->in[3], "stats"));
-    MR_TRY(mr_row_same(x, "x", c->in[4], "dy"));
+    MR_TRY(mr_infer_same_shape(&stats, "the shape for x", c->in[3], "stats"));
+    MR_TRY(mr_infer_same(x, "x", c->in[4], "dy"));
     if (c->in[5])
-        MR_TRY(mr_row_same_shape(c->in[3], "stats", c->in[5], "dstats"));
+        MR_TRY(mr_infer_same_shape(c->in[3], "stats", c->in[5], "dstats"));
     for (int i = 6; i < 8; i++)
         if (c->in[i] && (c->in[i]->rank != 1 || c->in[i]->dim[0] != x->dim[x->rank - 1]))
             return mr_fail(MR_E_SHAPE, "%s is %s, expected [%lld]", i == 6 ? "dw" : "db",
                            mr_desc_text(c->in[i], text, sizeof text),
                            (long long)x->dim[x->rank - 1]);
-    mr_row_like(c, 0, x);
+    mr_infer_out_like(c, 0, x);
     for (int i = 6; i < 8; i++)
         if (c->in[i])
-            mr_row_like(c, i - 5, c->in[i]);
+            mr_infer_out_like(c, i - 5, c->in[i]);
     return MR_OK;
 }
 
@@ -93,7 +93,7 @@ static mr_status moments_infer(mr_infer *c)
     MR_TRY(check_groups(c->attr, c->in[0]));
     c->out[0] = moments_desc(c->attr, c->in[0]);
     if (c->in[1])
-        MR_TRY(mr_row_same_shape(&c->out[0], "the shape for x", c->in[1], "before"));
+        MR_TRY(mr_infer_same_shape(&c->out[0], "the shape for x", c->in[1], "before"));
     return MR_OK;
 }
 
@@ -101,8 +101,8 @@ static mr_status by_infer(mr_infer *c)
 {
     MR_TRY(check(c->attr, c->in[0], c->in[1], c->in[2]));
     mr_desc moments = moments_desc(c->attr, c->in[0]);
-    MR_TRY(mr_row_same_shape(&moments, "the shape for x", c->in[3], "moments"));
-    mr_row_like(c, 0, c->in[0]);
+    MR_TRY(mr_infer_same_shape(&moments, "the shape for x", c->in[3], "moments"));
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 

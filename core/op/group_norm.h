@@ -22,7 +22,7 @@ typedef struct group_shape {
     int64_t batch, places, channels, groups, wide, length, pieces;
 } group_shape;
 
-MR_ROW_FN group_shape group_shape_of(const mr_call *c, bool gradient)
+MR_OP_FN group_shape group_shape_of(const mr_call *c, bool gradient)
 {
     const group_attr *a = c->attr;
     const mr_desc *d = &c->in[0].desc;
@@ -46,8 +46,7 @@ typedef struct group_room {
 } group_room;
 
 enum { GROUP_ROWS = 4 };
-MR_ROW_FN group_room group_room_of(const group_shape *s, bool gradient, int threads,
-                                   void *workspace)
+MR_OP_FN group_room group_room_of(const group_shape *s, bool gradient, int threads, void *workspace)
 {
     group_room r = {.pieces = workspace};
     int64_t pieces = s->batch * s->pieces * 2 * (gradient ? s->channels : s->groups),

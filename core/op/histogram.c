@@ -8,14 +8,14 @@
  * magnitudes of 2^16 and above are in the outermost bins. A value on an edge is in the bin farther
  * from zero. The sums are over finite elements. Reads 4 bytes per element. Counts are integers, and
  * sums are added piece by piece, so the bits do not depend on the number of threads. */
-#include "op/row.h"
+#include "op/define.h"
 
 enum { PIECE = 1 << 16, SIDE = 248, BINS = 2 * SIDE + 1, ALL = BINS + 3 };
 enum { FIRST = (127 - 46) * 4 }; // first 11 bits of 2^-46
 
 static mr_status infer(mr_infer *c)
 {
-    MR_TRY(mr_row_rank(c->in[0], "x", 1));
+    MR_TRY(mr_infer_rank(c->in[0], "x", 1));
     if (c->in[1]->rank != 1 || c->in[1]->dim[0] != 1)
         return mr_fail(MR_E_SHAPE, "expected scale [1]");
     c->out[0] = mr_desc_dense(MR_F64, 1, (const int64_t[]){ALL});

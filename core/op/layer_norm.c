@@ -88,7 +88,7 @@ static mr_status naive(const mr_call *c)
 static mr_status grad_infer(mr_infer *c)
 {
     MR_TRY(check_weight(c->in[0], c->in[1], "w"));
-    MR_TRY(mr_row_same(c->in[0], "x", c->in[2], "dy"));
+    MR_TRY(mr_infer_same(c->in[0], "x", c->in[2], "dy"));
     c->out[0] = *c->in[0];
     return MR_OK;
 }
@@ -126,7 +126,7 @@ static mr_status dw_infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0], *acc = c->in[2];
     MR_TRY(check_weight(x, NULL, ""));
-    MR_TRY(mr_row_same(x, "x", c->in[1], "dy"));
+    MR_TRY(mr_infer_same(x, "x", c->in[1], "dy"));
     if (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1] ||
         !(acc->dtype == MR_F32 || acc->dtype == MR_F64))
         return mr_fail(MR_E_SHAPE, "expected acc [C] f32");

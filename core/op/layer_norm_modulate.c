@@ -82,7 +82,7 @@ static mr_status grad_infer(mr_infer *c)
 {
     const mr_desc *x = c->in[0];
     MR_TRY(check(x, c->in[1], "scale"));
-    MR_TRY(mr_row_same(x, "x", c->in[2], "dy"));
+    MR_TRY(mr_infer_same(x, "x", c->in[2], "dy"));
     c->out[0] = *x;
     c->out[1] = c->out[2] = mr_desc_dense(x->dtype, 3, c->in[1]->dim);
     return MR_OK;

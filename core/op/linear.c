@@ -12,7 +12,7 @@
 static mr_status weight_fits(const mr_desc *x, const char *name, const mr_desc *w, int axis)
 {
     char tx[128], tw[128];
-    MR_TRY(mr_row_rank(w, "w", 2));
+    MR_TRY(mr_infer_rank(w, "w", 2));
     if (x->rank >= 1 && x->dim[x->rank - 1] == w->dim[axis] && x->dtype == w->dtype)
         return MR_OK;
     return mr_fail(MR_E_SHAPE,
@@ -32,7 +32,7 @@ static mr_status linear_infer(mr_infer *c)
                        (long long)w->dim[0], mr_dtype_name(w->dtype));
     mr_desc y = *x;
     y.dim[y.rank - 1] = w->dim[0];
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 
@@ -50,13 +50,13 @@ static mr_status linear_grad(mr_grad *ctx)
 {
     mr_ref dy = ctx->dout[0], dw = MR_NONE, db = MR_NONE;
     if (ctx->need[0])
-        MR_TRY(mr_row_grad1(ctx, 0, "linear_dx", dy, ctx->in[1]));
+        MR_TRY(mr_grad_node(ctx, 0, "linear_dx", dy, ctx->in[1]));
     if (ctx->need[1])
         MR_TRY(mr_grad_acc(ctx, 1, &dw));
     if (ctx->need[2])
         MR_TRY(mr_grad_acc(ctx, 2, &db));
     if (dw == MR_NONE)
-        return db == MR_NONE ? MR_OK : mr_row_grad1(ctx, 2, "linear_db", dy, db);
+        return db == MR_NONE ? MR_OK : mr_grad_node(ctx, 2, "linear_db", dy, db);
     mr_ref in[] = {dy, ctx->in[0], dw, db}, out[2];
     MR_TRY(mr_grad_op(ctx, "linear_dw", MR_NO_ATTRS, in, 4, out));
     ctx->din[1] = out[0], ctx->din[2] = out[1];
@@ -86,7 +86,7 @@ static mr_status dx_infer(mr_infer *c)
     MR_TRY(weight_fits(c->in[0], "dy", c->in[1], 0));
     mr_desc dx = *c->in[0];
     dx.dim[dx.rank - 1] = c->in[1]->dim[1];
-    mr_row_like(c, 0, &dx);
+    mr_infer_out_like(c, 0, &dx);
     return MR_OK;
 }
 static product_shape linear_dx_shape(const mr_call *call)
@@ -212,7 +212,7 @@ static size_t db_workspace(const mr_call *call, const mr_facts *facts)
 static mr_status db_infer(mr_infer *c)
 {
     MR_TRY(db_fits(c->in[0], c->in[1], "acc"));
-    mr_row_like(c, 0, c->in[1]);
+    mr_infer_out_like(c, 0, c->in[1]);
     return MR_OK;
 }
 static mr_status db_naive(const mr_call *call)
@@ -241,11 +241,11 @@ static mr_status dw_infer(mr_infer *c)
                        "dy is %s, x is %s, acc is %s; expected [..., N], [..., K] and [N, K]",
                        mr_desc_text(dy, td, sizeof td), mr_desc_text(x, tx, sizeof tx),
                        mr_desc_text(acc, ta, sizeof ta));
-    mr_row_like(c, 0, acc);
+    mr_infer_out_like(c, 0, acc);
     if (!c->in[3])
         return MR_OK;
     MR_TRY(db_fits(dy, c->in[3], "db"));
-    mr_row_like(c, 1, c->in[3]);
+    mr_infer_out_like(c, 1, c->in[3]);
     return MR_OK;
 }
 

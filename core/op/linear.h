@@ -7,7 +7,7 @@
 #define MR_LINEAR_H
 
 #include "cpu/product.h"
-#include "op/row.h"
+#include "op/define.h"
 
 #define PRODUCT_TOL .tol_f32 = 5e-6, .tol_reason = "f32 sums over k in the library's order"
 
@@ -19,7 +19,7 @@ typedef struct product_rows {
     bool split;         /* rows have no common stride: gather or scatter them */
 } product_rows;
 
-MR_ROW_FN product_rows product_rows_of(const mr_desc *d)
+MR_OP_FN product_rows product_rows_of(const mr_desc *d)
 {
     product_rows r = {1, d->rank ? d->dim[d->rank - 1] : 1, 0, false};
     for (int i = 0; i < d->rank - 1; i++) {
@@ -40,7 +40,7 @@ MR_ROW_FN product_rows product_rows_of(const mr_desc *d)
 }
 
 /* The offset of row i from the first row, in elements. */
-MR_ROW_FN int64_t product_row_at(const mr_desc *d, int64_t i)
+MR_OP_FN int64_t product_row_at(const mr_desc *d, int64_t i)
 {
     int64_t at = 0, rest = i;
     for (int k = d->rank - 2; k >= 0; k--)
@@ -60,13 +60,13 @@ typedef struct product_shape {
 typedef product_shape product_shape_fn(const mr_call *call);
 
 /* Bytes of dense rows, rounded up to a multiple of 64. */
-MR_ROW_FN size_t product_dense_bytes(int64_t elements, mr_dtype t)
+MR_OP_FN size_t product_dense_bytes(int64_t elements, mr_dtype t)
 {
     return ((size_t)elements * mr_dtype_bytes(t) + 63) & ~(size_t)63;
 }
 
 /* Reserve workspace for rows that are split. */
-MR_ROW_FN void product_aside(product_shape *s, const product_rows *r, mr_dtype t, int which)
+MR_OP_FN void product_aside(product_shape *s, const product_rows *r, mr_dtype t, int which)
 {
     s->at[which] = s->bytes;
     s->bytes += r->split ? product_dense_bytes(r->n * r->c, t) : 0;
@@ -74,8 +74,8 @@ MR_ROW_FN void product_aside(product_shape *s, const product_rows *r, mr_dtype t
 
 /* y [..., C] = rows of in[0] times a weight in[1], transposed or not; the row itself takes
  * the first `taken` bytes of the workspace. */
-MR_ROW_FN product_shape product_shape_of(const mr_call *call, const mr_desc *y, bool transposed,
-                                         bool bias, size_t taken)
+MR_OP_FN product_shape product_shape_of(const mr_call *call, const mr_desc *y, bool transposed,
+                                        bool bias, size_t taken)
 {
     const mr_desc *x = &call->in[0].desc, *w = &call->in[1].desc;
     product_shape s = {.in = {product_rows_of(x)}, .out = product_rows_of(y), .bytes = taken};
@@ -103,8 +103,8 @@ typedef struct product_state {
     mr_product *product;
 } product_state;
 
-MR_ROW_FN mr_status product_prepare(product_shape_fn *shape_of, const mr_call *call,
-                                    const mr_facts *facts, void **out)
+MR_OP_FN mr_status product_prepare(product_shape_fn *shape_of, const mr_call *call,
+                                   const mr_facts *facts, void **out)
 {
     product_state *s;
     if (!MR_NEW(s))
@@ -119,7 +119,7 @@ MR_ROW_FN mr_status product_prepare(product_shape_fn *shape_of, const mr_call *c
     return MR_OK;
 }
 
-MR_ROW_FN void product_release(void *state)
+MR_OP_FN void product_release(void *state)
 {
     product_state *s = state;
     if (s)
@@ -127,22 +127,22 @@ MR_ROW_FN void product_release(void *state)
     mr_free(s);
 }
 
-MR_ROW_FN size_t product_workspace(product_shape_fn *shape_of, const mr_call *call,
-                                   const mr_facts *facts)
+MR_OP_FN size_t product_workspace(product_shape_fn *shape_of, const mr_call *call,
+                                  const mr_facts *facts)
 {
     product_shape s = shape_of(call);
     return s.bytes + mr_product_workspace(&s.spec, facts);
 }
 
-MR_ROW_FN const char *product_way(product_shape_fn *shape_of, const mr_call *call,
-                                  const mr_facts *facts)
+MR_OP_FN const char *product_way(product_shape_fn *shape_of, const mr_call *call,
+                                 const mr_facts *facts)
 {
     product_shape s = shape_of(call);
     return mr_product_way(&s.spec, facts);
 }
 
 // the cost is the operations of the product
-MR_ROW_FN void product_cost(product_shape_fn *shape_of, const mr_call *call, mr_cost *cost)
+MR_OP_FN void product_cost(product_shape_fn *shape_of, const mr_call *call, mr_cost *cost)
 {
     product_shape s = shape_of(call);
     cost->flop = 2.0 * (double)(s.spec.m * s.spec.k) * (double)s.spec.n;
@@ -182,7 +182,7 @@ typedef struct product_mover {
     bool in;
 } product_mover;
 
-MR_ROW_FN void product_move_part(void *user, int64_t begin, int64_t end, int worker)
+MR_OP_FN void product_move_part(void *user, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
     const product_mover *m = user;
@@ -196,15 +196,15 @@ MR_ROW_FN void product_move_part(void *user, int64_t begin, int64_t end, int wor
 }
 
 /* Copy rows between a view and dense memory. */
-MR_ROW_FN void product_move(const product_rows *r, char *dense, const mr_view *v, bool in,
-                            int threads)
+MR_OP_FN void product_move(const product_rows *r, char *dense, const mr_view *v, bool in,
+                           int threads)
 {
     product_mover m = {dense, v, r->c * (int64_t)mr_dtype_bytes(v->desc.dtype), in};
     mr_cpu_for(r->n, MR_MAX(1, 65536 / MR_MAX(m.row_bytes, 1)), threads, product_move_part, &m);
 }
 
 /* Input `which` as the product reads it: gathered if it is split. */
-MR_ROW_FN void *product_gather(const mr_call *call, const product_shape *s, int which)
+MR_OP_FN void *product_gather(const mr_call *call, const product_shape *s, int which)
 {
     if (!s->in[which].split)
         return call->in[which].data;
@@ -214,7 +214,7 @@ MR_ROW_FN void *product_gather(const mr_call *call, const product_shape *s, int 
 }
 
 /* Compute y = rows of in[0] times the weight in[1], by the shape in the state. */
-MR_ROW_FN mr_status product_run(const mr_call *call, const void *bias, const mr_view *y)
+MR_OP_FN mr_status product_run(const mr_call *call, const void *bias, const mr_view *y)
 {
     const product_state *own = call->state;
     const product_shape *s = &own->shape;

@@ -172,12 +172,12 @@ static mr_status linear_infer(mr_infer *c)
         return mr_fail(MR_E_SHAPE, "b is %s, expected [%lld] bf16",
                        mr_desc_text(b, text, sizeof text), (long long)w->dim[0]);
     if (c->in[X_OF])
-        MR_TRY(mr_row_same_shape(c->in[X], "x", c->in[X_OF], "x_of"));
+        MR_TRY(mr_infer_same_shape(c->in[X], "x", c->in[X_OF], "x_of"));
     if (c->in[W_OF])
-        MR_TRY(mr_row_same_shape(w, "w", c->in[W_OF], "w_of"));
+        MR_TRY(mr_infer_same_shape(w, "w", c->in[W_OF], "w_of"));
     mr_desc y = *c->in[X];
     y.dim[y.rank - 1] = w->dim[0];
-    mr_row_out(c, 0, out, y.rank, y.dim);
+    mr_infer_out(c, 0, out, y.rank, y.dim);
     return MR_OK;
 }
 
@@ -242,12 +242,12 @@ static mr_status linear_grad(mr_grad *ctx)
     if (ctx->need[W_OF]) {
         MR_TRY(needs(ctx, X_T, "x_t"));
         MR_TRY(mr_grad_acc(ctx, W_OF, &acc));
-        MR_TRY(mr_row_grad1(ctx, W_OF, "linear_dw_f8", q[2], q[1], ctx->in[X_T], ctx->in[X_SCALE],
+        MR_TRY(mr_grad_node(ctx, W_OF, "linear_dw_f8", q[2], q[1], ctx->in[X_T], ctx->in[X_SCALE],
                             acc));
     }
     if (ctx->need[B]) {
         MR_TRY(mr_grad_acc(ctx, B, &acc));
-        MR_TRY(mr_row_grad1(ctx, B, "linear_db", dy, acc));
+        MR_TRY(mr_grad_node(ctx, B, "linear_db", dy, acc));
     }
     return MR_OK;
 }
@@ -301,7 +301,7 @@ static mr_status dw_infer(mr_infer *c)
 {
     char text[128];
     const mr_desc *dy = c->in[0], *x = c->in[2], *acc = c->in[4];
-    MR_TRY(mr_row_rank(dy, "dy_t", 2));
+    MR_TRY(mr_infer_rank(dy, "dy_t", 2));
     MR_TRY(operands_fit(dy, "dy_t", x, "x_t"));
     MR_TRY(scale_fits(c->in[1], "dy_scale"));
     MR_TRY(scale_fits(c->in[3], "x_scale"));
@@ -309,7 +309,7 @@ static mr_status dw_infer(mr_infer *c)
         return mr_fail(MR_E_SHAPE, "acc is %s, expected [%lld, %lld] f32, multiples of 16",
                        mr_desc_text(acc, text, sizeof text), (long long)dy->dim[0],
                        (long long)x->dim[0]);
-    mr_row_like(c, 0, acc);
+    mr_infer_out_like(c, 0, acc);
     return MR_OK;
 }
 static mr_status dw_prepare(const mr_call *call, const mr_facts *facts, void **state)

@@ -2,7 +2,7 @@
  * cpu/product.h computes one batched product if the leading dimensions have a common stride, else
  * one product per matrix. Licence: Apache-2.0 */
 #include "cpu/product.h"
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct matmul {
     bool ta, tb;
@@ -122,7 +122,7 @@ static mr_status infer(mr_infer *c)
                        mr_desc_text(b, tb, sizeof tb), at->tb ? " transposed" : "");
     mr_desc y = *a;
     y.dim[r - 2] = a->dim[at->ta ? r - 1 : r - 2], y.dim[r - 1] = b->dim[at->tb ? r - 2 : r - 1];
-    mr_row_like(c, 0, &y);
+    mr_infer_out_like(c, 0, &y);
     return MR_OK;
 }
 

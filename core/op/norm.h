@@ -3,10 +3,10 @@
 #ifndef MR_NORM_H
 #define MR_NORM_H
 
-#include "op/row.h"
+#include "op/define.h"
 
 /* The cost of a call; flop and moved are operations and elements per element of the first input. */
-MR_ROW_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
+MR_OP_FN mr_cost mr_norm_cost(const mr_call *c, double flop, double moved)
 {
     double n = (double)mr_desc_count(&c->in[0].desc);
     return (mr_cost){flop * n, moved * n * (double)mr_dtype_bytes(c->in[0].desc.dtype)};
@@ -23,7 +23,7 @@ typedef struct mr_norm_attr {
 
 /* ---- rms: y in the order of x; one op for the gradients of x and of the weight ---- */
 
-MR_ROW_FN void mr_norm_infer_rms(mr_infer *c)
+MR_OP_FN void mr_norm_infer_rms(mr_infer *c)
 {
     c->out[0] = *c->in[0];
     mr_desc_dense_like(c->in[0], &c->out[0]);
@@ -31,10 +31,10 @@ MR_ROW_FN void mr_norm_infer_rms(mr_infer *c)
 
 /* infer of the gradient: dx like x, in the order of x. acc [d] f32; absent if w needs no
  * gradient. */
-MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
+MR_OP_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_desc *acc)
 {
     const mr_desc *x = c->in[0];
-    MR_TRY(mr_row_same(x, "x", dy, "dy"));
+    MR_TRY(mr_infer_same(x, "x", dy, "dy"));
     if (acc && (acc->rank != 1 || acc->dim[0] != x->dim[x->rank - 1]))
         return mr_fail(MR_E_SHAPE, "expected acc [d] f32");
     mr_norm_infer_rms(c);
@@ -45,7 +45,7 @@ MR_ROW_FN mr_status mr_norm_grad_infer(mr_infer *c, const mr_desc *dy, const mr_
 
 /* The gradient by `op`, whose inputs are the n inputs, dy and, if needed, the gradient of the
  * weight. The weight is input 1. */
-MR_ROW_FN mr_status mr_norm_grad_rms(mr_grad *g, const char *op, int n)
+MR_OP_FN mr_status mr_norm_grad_rms(mr_grad *g, const char *op, int n)
 {
     const mr_norm_attr *a = g->attr;
     mr_ref in[MR_MAX_IN], out[2];
@@ -60,17 +60,17 @@ MR_ROW_FN mr_status mr_norm_grad_rms(mr_grad *g, const char *op, int n)
 
 /* ---- rows ---- */
 
-MR_ROW_FN int64_t mr_norm_width(const mr_call *c)
+MR_OP_FN int64_t mr_norm_width(const mr_call *c)
 {
     return c->in[0].desc.dim[c->in[0].desc.rank - 1];
 }
-MR_ROW_FN int64_t mr_norm_rows(const mr_call *c)
+MR_OP_FN int64_t mr_norm_rows(const mr_call *c)
 {
     return mr_norm_width(c) ? mr_desc_count(&c->in[0].desc) / mr_norm_width(c) : 0;
 }
 
 /* Run `part` over all rows, which are independent. */
-MR_ROW_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
+MR_OP_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
 {
     if (mr_norm_width(c) > 0)
         mr_cpu_for(mr_norm_rows(c), MR_MAX(16384 / mr_norm_width(c), 1), c->threads, part,
@@ -80,18 +80,18 @@ MR_ROW_FN void mr_norm_each(const mr_call *c, mr_cpu_body *part)
 /* Sums over rows are f32, in MR_NORM_PIECES fixed pieces of rows that are added in order, so the
  * bits do not depend on the number of threads. */
 enum { MR_NORM_PIECES = 64 };
-MR_ROW_FN size_t mr_norm_workspace(const mr_call *c, const mr_facts *facts)
+MR_OP_FN size_t mr_norm_workspace(const mr_call *c, const mr_facts *facts)
 {
     (void)facts;
     return (size_t)(MR_NORM_PIECES * mr_norm_width(c)) * 4;
 }
-MR_ROW_FN int64_t mr_norm_per_piece(const mr_call *c)
+MR_OP_FN int64_t mr_norm_per_piece(const mr_call *c)
 {
     return MR_MAX((mr_norm_rows(c) + MR_NORM_PIECES - 1) / MR_NORM_PIECES, 1);
 }
 
 /* The sum of the piece that starts at a row, zeroed. */
-MR_ROW_FN float *mr_norm_piece(const mr_call *c, int64_t begin)
+MR_OP_FN float *mr_norm_piece(const mr_call *c, int64_t begin)
 {
     int64_t d = mr_norm_width(c);
     return memset((float *)c->workspace + begin / mr_norm_per_piece(c) * d, 0, (size_t)d * 4);
@@ -200,7 +200,7 @@ VF_INLINE void mr_add_pieces(const float *part, int64_t pieces, int64_t stride, 
 
 /* Run `part` over the pieces; then output `out`, if needed, = input `acc` + the sums in the
  * workspace. */
-MR_ROW_FN void mr_norm_sum(const mr_call *c, mr_cpu_body *part, int acc, int out)
+MR_OP_FN void mr_norm_sum(const mr_call *c, mr_cpu_body *part, int acc, int out)
 {
     int64_t per = mr_norm_per_piece(c), rows = mr_norm_rows(c), d = mr_norm_width(c);
     mr_cpu_for(rows, per, c->threads, part, (void *)c);

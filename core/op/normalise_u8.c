@@ -1,7 +1,7 @@
 /* normalise_u8: y = x 2 / 255 - 1: converts the pixels of a clip to -1..1 in one pass. The bits
  * equal those of a cast to f32, one fused multiply-add, and a cast to the dtype of y. Memory-bound.
  * Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct normalise {
     int64_t dtype;
@@ -44,7 +44,7 @@ static mr_status infer(mr_infer *c)
     if (a->dtype != MR_F32 && a->dtype != MR_BF16)
         return mr_fail(MR_E_SHAPE, "dtype is %s, expected f32 or bf16",
                        mr_dtype_name((mr_dtype)a->dtype));
-    mr_row_out(c, 0, (mr_dtype)a->dtype, c->in[0]->rank, c->in[0]->dim);
+    mr_infer_out(c, 0, (mr_dtype)a->dtype, c->in[0]->rank, c->in[0]->dim);
     return MR_OK;
 }
 

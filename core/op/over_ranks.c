@@ -12,7 +12,7 @@
  * read or write the same bytes wait for them.
  * Ref: parallelism 1, 3. Licence: Apache-2.0 */
 #include "moonreel/collective.h"
-#include "op/row.h"
+#include "op/define.h"
 
 #include <string.h>
 
@@ -24,7 +24,7 @@ static mr_status infer(mr_infer *c)
 {
     if (c->in[0]->rank != 1)
         return mr_fail(MR_E_SHAPE, "expected x [n]");
-    mr_row_like(c, 0, c->in[0]);
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 

@@ -7,7 +7,7 @@
 #ifndef MR_OP_PATCH_H
 #define MR_OP_PATCH_H
 
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct patch_attrs {
     int64_t pt, ph, pw;
@@ -22,7 +22,7 @@ typedef struct patch_walk {
     bool channel_last, to_tokens;
 } patch_walk;
 
-MR_ROW_FN int64_t patch_ceil(int64_t a, int64_t b)
+MR_OP_FN int64_t patch_ceil(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
 }
@@ -70,8 +70,8 @@ __attribute__((unused)) static void patch_body(void *user, int64_t begin, int64_
     }
 }
 
-MR_ROW_FN patch_walk patch_of(const mr_call *call, const mr_view *cells, const mr_view *tokens,
-                              bool to_tokens)
+MR_OP_FN patch_walk patch_of(const mr_call *call, const mr_view *cells, const mr_view *tokens,
+                             bool to_tokens)
 {
     const patch_attrs *a = call->attr;
     const int64_t *d = cells->desc.dim;
@@ -90,8 +90,8 @@ MR_ROW_FN patch_walk patch_of(const mr_call *call, const mr_view *cells, const m
                         .to_tokens = to_tokens};
 }
 
-MR_ROW_FN mr_status patch_run(const mr_call *call, const mr_view *cells, const mr_view *tokens,
-                              bool to_tokens)
+MR_OP_FN mr_status patch_run(const mr_call *call, const mr_view *cells, const mr_view *tokens,
+                             bool to_tokens)
 {
     patch_walk p = patch_of(call, cells, tokens, to_tokens);
     // adjacent columns of a patch, in both cells and tokens, are copied as one element
@@ -103,8 +103,8 @@ MR_ROW_FN mr_status patch_run(const mr_call *call, const mr_view *cells, const m
 }
 
 /* The reference: one cell at a time. */
-MR_ROW_FN mr_status patch_naive(const mr_call *call, const mr_view *cells, const mr_view *tokens,
-                                bool to_tokens)
+MR_OP_FN mr_status patch_naive(const mr_call *call, const mr_view *cells, const mr_view *tokens,
+                               bool to_tokens)
 {
     patch_walk p = patch_of(call, cells, tokens, to_tokens);
     int64_t volume = p.pt * p.ph * p.pw, nh = patch_ceil(p.h, p.ph), nw = patch_ceil(p.w, p.pw);
@@ -124,7 +124,7 @@ MR_ROW_FN mr_status patch_naive(const mr_call *call, const mr_view *cells, const
     return MR_OK;
 }
 
-MR_ROW_FN void patch_cost(const mr_call *call, mr_cost *cost)
+MR_OP_FN void patch_cost(const mr_call *call, mr_cost *cost)
 {
     (void)call;
     cost->flop = 0;

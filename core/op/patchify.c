@@ -15,12 +15,12 @@ static mr_status naive(const mr_call *call)
 static mr_status infer(mr_infer *c)
 {
     const patch_attrs *a = c->attr;
-    MR_TRY(mr_row_rank(c->in[0], "x", 5));
+    MR_TRY(mr_infer_rank(c->in[0], "x", 5));
     const int64_t *d = c->in[0]->dim;
-    mr_row_out(c, 0, c->in[0]->dtype, 4,
-               (int64_t[]){d[0], patch_ceil(d[2], a->pt),
-                           patch_ceil(d[3], a->ph) * patch_ceil(d[4], a->pw),
-                           d[1] * a->pt * a->ph * a->pw});
+    mr_infer_out(c, 0, c->in[0]->dtype, 4,
+                 (int64_t[]){d[0], patch_ceil(d[2], a->pt),
+                             patch_ceil(d[3], a->ph) * patch_ceil(d[4], a->pw),
+                             d[1] * a->pt * a->ph * a->pw});
     return MR_OK;
 }
 

@@ -10,7 +10,7 @@
  * work.
  * Licence: Apache-2.0 */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct quantise {
     int64_t dtype;
@@ -45,11 +45,11 @@ static mr_status infer(mr_infer *c)
         return mr_fail(MR_E_SHAPE, "dtype is %s, expected f8_e4m3 or f8_e5m2", mr_dtype_name(f8));
     if (x->rank < 1)
         return mr_fail(MR_E_SHAPE, "x is a scalar, expected [..., C]");
-    mr_row_out(c, 0, f8, x->rank, x->dim);
-    mr_row_out(c, 1, MR_F32, 1, (const int64_t[]){1});
+    mr_infer_out(c, 0, f8, x->rank, x->dim);
+    mr_infer_out(c, 1, MR_F32, 1, (const int64_t[]){1});
     if (a->transposed) {
         int64_t columns = (rows_of(x) + ALIGNED - 1) / ALIGNED * ALIGNED;
-        mr_row_out(c, 2, f8, 2, (const int64_t[]){length_of(x), columns});
+        mr_infer_out(c, 2, f8, 2, (const int64_t[]){length_of(x), columns});
     }
     return MR_OK;
 }

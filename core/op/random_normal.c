@@ -3,7 +3,7 @@
  * (Philox).
  * Licence: Apache-2.0 */
 #include "moonreel/random_inline.h"
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct attrs {
     int64_t purpose;
@@ -56,7 +56,7 @@ static mr_status infer(mr_infer *c)
 {
     const attrs *a = c->attr;
     int64_t dim[MR_MAX_RANK] = {0};
-    MR_TRY(mr_row_rank(c->in[1], "keys", 1));
+    MR_TRY(mr_infer_rank(c->in[1], "keys", 1));
     if (mr_desc_count(c->in[0]) != 1 || mr_desc_count(c->in[2]) != 1)
         return mr_fail(MR_E_SHAPE, "expected seed and epoch with one number each");
     if (a->dims.n >= MR_MAX_RANK)
@@ -65,7 +65,7 @@ static mr_status infer(mr_infer *c)
     dim[0] = c->in[1]->dim[0];
     for (int64_t i = 0; i < a->dims.n; i++)
         dim[i + 1] = a->dims.v[i];
-    mr_row_out(c, 0, MR_F32, (int)a->dims.n + 1, dim);
+    mr_infer_out(c, 0, MR_F32, (int)a->dims.n + 1, dim);
     return MR_OK;
 }
 

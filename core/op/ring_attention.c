@@ -26,7 +26,7 @@
 
 static mr_status check_lse(const mr_desc *o, const mr_desc *lse, const char *name)
 {
-    MR_TRY(mr_row_rank(o, "o", 5));
+    MR_TRY(mr_infer_rank(o, "o", 5));
     if (lse->rank != 4 || lse->dim[0] != o->dim[0] || lse->dim[1] != o->dim[1] ||
         lse->dim[2] != o->dim[3] || lse->dim[3] != o->dim[2])
         return mr_fail(MR_E_SHAPE, "expected %s [B, G, h, N] for o [B, G, N, h, e]", name);
@@ -36,11 +36,11 @@ static mr_status check_lse(const mr_desc *o, const mr_desc *lse, const char *nam
 static mr_status merge_infer(mr_infer *c)
 {
     MR_TRY(check_lse(c->in[0], c->in[1], "lse"));
-    MR_TRY(mr_row_same_shape(c->in[0], "o", c->in[2], "part"));
-    MR_TRY(mr_row_same(c->in[1], "lse", c->in[3], "part_lse"));
+    MR_TRY(mr_infer_same_shape(c->in[0], "o", c->in[2], "part"));
+    MR_TRY(mr_infer_same(c->in[1], "lse", c->in[3], "part_lse"));
     c->out[0] = *c->in[0];
     mr_desc_dense_like(c->in[0], &c->out[0]);
-    mr_row_like(c, 1, c->in[1]);
+    mr_infer_out_like(c, 1, c->in[1]);
     return MR_OK;
 }
 
@@ -163,9 +163,9 @@ static mr_status ring_infer(mr_infer *c)
                            "mesh: at is %lld; expected 0 or more and less than ranks, %lld",
                            (long long)a->mesh.v[i + 1], (long long)a->mesh.v[i]);
     MR_TRY(check_lse(o, c->in[4], "lse"));
-    MR_TRY(mr_row_rank(q, "q", 5));
-    MR_TRY(mr_row_rank(k, "k", 5));
-    MR_TRY(mr_row_rank(v, "v", 5));
+    MR_TRY(mr_infer_rank(q, "q", 5));
+    MR_TRY(mr_infer_rank(k, "k", 5));
+    MR_TRY(mr_infer_rank(v, "v", 5));
     for (int i = 0; i < 4; i++)
         if (o->dim[i] != q->dim[i] || k->dim[i] != v->dim[i] || (i != 2 && q->dim[i] != k->dim[i]))
             return mr_fail(MR_E_SHAPE, "expected q [B, G, N, h, d], k [B, G, n, h, d], v [B, G, n, "

@@ -4,14 +4,14 @@
 #ifndef MR_SHARE_H
 #define MR_SHARE_H
 
-#include "op/row.h"
+#include "op/define.h"
 
-MR_ROW_FN int64_t share_start(int64_t n, int64_t ranks, int64_t rank)
+MR_OP_FN int64_t share_start(int64_t n, int64_t ranks, int64_t rank)
 {
     return rank * (n / ranks) + MR_MIN(rank, n % ranks);
 }
 
-MR_ROW_FN int64_t share_of(int64_t n, int64_t ranks, int64_t rank)
+MR_OP_FN int64_t share_of(int64_t n, int64_t ranks, int64_t rank)
 {
     return n / ranks + (rank < n % ranks);
 }

@@ -1,10 +1,10 @@
 /* silu: y = x s(x), s(x) = 1 / (1 + e^-x); dx = dy s (1 + x (1 - s)).
  * Memory-bound: reads and writes every element once. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 MR_ELEMENTWISE(silu, 1, formula_silu(x[0]), x[0] / (1 + exp(-x[0])))
 
-MR_ROW_FN double slope_naive(double x)
+MR_OP_FN double slope_naive(double x)
 {
     double s = 1 / (1 + exp(-x));
     return s * (1 + x * (1 - s));
@@ -13,7 +13,7 @@ MR_ELEMENTWISE(silu_grad, 2, formula_silu_slope(x[0]) * x[1], slope_naive(x[0]) 
 
 static mr_status grad(mr_grad *ctx)
 {
-    return mr_row_grad1(ctx, 0, "silu_grad", ctx->in[0], ctx->dout[0]);
+    return mr_grad_node(ctx, 0, "silu_grad", ctx->in[0], ctx->dout[0]);
 }
 static void cost(const mr_call *call, mr_cost *cost)
 {
@@ -27,7 +27,7 @@ MR_OP(silu) = {
     .ref = "Elfwing et al. 2017, arXiv:1702.03118; Ramachandran et al. 2017, arXiv:1710.05941",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}},
     .out = {{"y", "like x", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .grad = grad,
     .cost = cost,
     .naive = silu_naive,
@@ -42,7 +42,7 @@ MR_OP(silu_grad) = {
     .doc = "Gradient of silu: dy * silu'(x).",
     .in = {{"x", "[...] f32|bf16", MR_ANY, 0}, {"dy", "like x", MR_ANY, 0}},
     .out = {{"dx", "like x", 2, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .cost = cost,
     .naive = silu_grad_naive,
     .cpu = {.run = MR_CPU(silu_grad)},

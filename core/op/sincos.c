@@ -4,7 +4,7 @@
  * The kernel computes the exponent, f_k and the angle v f_k in f32, as the reference does, and the
  * sine and cosine of that angle in f64, rounded to f32. The naive kernel computes all in f64: at v
  * = 1000 the two differ by up to 3e-5. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 #include <math.h>
 
@@ -81,10 +81,10 @@ static mr_status naive(const mr_call *call)
 static mr_status infer(mr_infer *c)
 {
     const attrs *a = c->attr;
-    MR_TRY(mr_row_rank(c->in[0], "v", 1));
+    MR_TRY(mr_infer_rank(c->in[0], "v", 1));
     if (a->dim % 2)
         return mr_fail(MR_E_SHAPE, "dim is %lld, expected an even number", (long long)a->dim);
-    mr_row_out(c, 0, c->in[0]->dtype, 2, (int64_t[]){c->in[0]->dim[0], a->dim});
+    mr_infer_out(c, 0, c->in[0]->dtype, 2, (int64_t[]){c->in[0]->dim[0], a->dim});
     return MR_OK;
 }
 

@@ -1,5 +1,5 @@
 /* sub: y = a - b. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 MR_ELEMENTWISE(sub, 2, x[0] - x[1], x[0] - x[1])
 
@@ -16,7 +16,7 @@ MR_OP(sub) = {
     .doc = "a - b, elementwise over equal shapes.",
     .in = {{"a", "[...] f32|bf16", MR_ANY, 0}, {"b", "like a", MR_ANY, 0}},
     .out = {{"y", "like a", 1, false, MR_ANY}},
-    .infer = mr_row_infer_like,
+    .infer = mr_infer_like,
     .grad = grad,
     .naive = sub_naive,
     .cpu = {.run = MR_CPU(sub)},

@@ -4,7 +4,7 @@
  * Partial results [pieces, kept] are stored in the workspace and added in order, in double, so the
  * bits do not depend on the number of threads. Vectors run along the last kept axis if it is dense,
  * else along the innermost reduced one. x is read once. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct sum {
     mr_ints axes;
@@ -222,7 +222,7 @@ static mr_status infer(mr_infer *c)
         else if (a->keep)
             dim[rank++] = 1;
     }
-    mr_row_out(c, 0, x->dtype, rank, dim);
+    mr_infer_out(c, 0, x->dtype, rank, dim);
     return MR_OK;
 }
 
@@ -271,11 +271,11 @@ static mr_status naive(const mr_call *call, bool mean)
         y[i] /= (double)n / (double)k;
     return MR_OK;
 }
-MR_ROW_FN mr_status sum_naive(const mr_call *call)
+MR_OP_FN mr_status sum_naive(const mr_call *call)
 {
     return naive(call, false);
 }
-MR_ROW_FN mr_status mean_naive(const mr_call *call)
+MR_OP_FN mr_status mean_naive(const mr_call *call)
 {
     return naive(call, true);
 }

@@ -5,7 +5,7 @@
  * the bits do not depend on the number of threads. Because of the conversions to double, the
  * processor looks ahead too little; explicit prefetches make large arrays 1.5 times as fast. */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 enum { PIECE = 16384, LINE = 16, AHEAD = 1024 };
 

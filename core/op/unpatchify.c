@@ -15,7 +15,7 @@ static mr_status infer(mr_infer *c)
 {
     const patch_attrs *a = c->attr;
     char text[128];
-    MR_TRY(mr_row_rank(c->in[0], "x", 4));
+    MR_TRY(mr_infer_rank(c->in[0], "x", 4));
     const int64_t *x = c->in[0]->dim, *d = a->dims.v;
     if (a->dims.n != 4)
         return mr_fail(MR_E_SHAPE, "dims has %lld numbers, expected C, T, H, W",
@@ -31,7 +31,7 @@ static mr_status infer(mr_infer *c)
                        (long long)a->pw, (long long)patch_ceil(d[1], a->pt),
                        (long long)(patch_ceil(d[2], a->ph) * patch_ceil(d[3], a->pw)),
                        (long long)(d[0] * a->pt * a->ph * a->pw));
-    mr_row_out(c, 0, c->in[0]->dtype, 5, (int64_t[]){x[0], d[0], d[1], d[2], d[3]});
+    mr_infer_out(c, 0, c->in[0]->dtype, 5, (int64_t[]){x[0], d[0], d[1], d[2], d[3]});
     return MR_OK;
 }
 

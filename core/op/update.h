@@ -6,7 +6,7 @@
 #ifndef MR_UPDATE_H
 #define MR_UPDATE_H
 
-#include "op/row.h"
+#include "op/define.h"
 
 enum {
     LR,
@@ -56,7 +56,7 @@ enum { MASTER, GRAD, M };
         "keep", MR_ATTR_BOOL, offsetof(attr, keep), .doc = "do not zero the gradient"              \
     }
 
-MR_ROW_FN mr_status update_infer(mr_infer *c, int n)
+MR_OP_FN mr_status update_infer(mr_infer *c, int n)
 {
     const mr_desc *p = c->in[MASTER], *hyper = c->in[n], *sumsq = c->in[n + 1];
     if (p->rank != 1)
@@ -78,7 +78,7 @@ MR_ROW_FN mr_status update_infer(mr_infer *c, int n)
 }
 
 /* Bytes read and written per element. */
-MR_ROW_FN int update_bytes(const mr_call *c, int n, bool keep)
+MR_OP_FN int update_bytes(const mr_call *c, int n, bool keep)
 {
     return 8 * (n - 2) - (keep ? 4 : 0) + (mr_given(&c->in[n - 2]) ? 8 : 0) +
            (mr_given(&c->in[n - 1]) ? 2 : 0);
@@ -86,7 +86,7 @@ MR_ROW_FN int update_bytes(const mr_call *c, int n, bool keep)
 
 /* The factor of the gradient, including the clip. False if only the gradient changes: its norm is
  * not finite or above the limit, or grad_scale is 0. */
-MR_ROW_FN bool update_scale(const mr_call *c, int n, double *scale)
+MR_OP_FN bool update_scale(const mr_call *c, int n, double *scale)
 {
     const double *h = c->in[n].data;
     double norm = sqrt(*(const double *)c->in[n + 1].data) * h[GRAD_SCALE];

@@ -17,7 +17,7 @@
  * Reads 16 bytes per element if all inputs are given. Elements are f32, sums double, first per
  * group of rows, then in order, so the bits do not depend on the number of threads. */
 #include "cpu/rows.h"
-#include "op/row.h"
+#include "op/define.h"
 
 enum { GROUP = 16384, ROWS_LEAST = 8, ROW = 2048, LINE = 16 };
 enum { LR, BETA1, BETA2, EPS, WEIGHT_DECAY, STEP = 7, HYPERS = 12 };
@@ -33,7 +33,7 @@ static mr_status infer(mr_infer *c)
 {
     const attr *a = c->attr;
     const mr_desc *w = c->in[W], *hyper = c->in[HYPER];
-    MR_TRY(mr_row_rank(w, "w", 1));
+    MR_TRY(mr_infer_rank(w, "w", 1));
     for (int i = EMA; i <= V; i++)
         if (c->in[i] && !mr_desc_same_shape(w, c->in[i]))
             return mr_fail(MR_E_SHAPE, "expected ema, m and v [n] with n of w");

@@ -1,5 +1,5 @@
 /* where: y = mask ? a : b. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 /* Values are selected, not computed, so they are copied as integers of their width. Both sides are
  * always read, so that the loop has no branch and is vectorised. */
@@ -42,9 +42,9 @@ MR_KERNEL(where)
 
 static mr_status infer(mr_infer *c)
 {
-    MR_TRY(mr_row_same(c->in[1], "a", c->in[2], "b"));
-    MR_TRY(mr_row_same_shape(c->in[1], "a", c->in[0], "mask"));
-    mr_row_like(c, 0, c->in[1]);
+    MR_TRY(mr_infer_same(c->in[1], "a", c->in[2], "b"));
+    MR_TRY(mr_infer_same_shape(c->in[1], "a", c->in[0], "mask"));
+    mr_infer_out_like(c, 0, c->in[1]);
     return MR_OK;
 }
 
@@ -53,9 +53,9 @@ static mr_status grad(mr_grad *ctx)
     mr_ref none;
     MR_TRY(mr_grad_op(ctx, "affine", MR_ATTRS({"scale", .f = 0}), &ctx->dout[0], 1, &none));
     if (ctx->need[1])
-        MR_TRY(mr_row_grad1(ctx, 1, "where", ctx->in[0], ctx->dout[0], none));
+        MR_TRY(mr_grad_node(ctx, 1, "where", ctx->in[0], ctx->dout[0], none));
     if (ctx->need[2])
-        MR_TRY(mr_row_grad1(ctx, 2, "where", ctx->in[0], none, ctx->dout[0]));
+        MR_TRY(mr_grad_node(ctx, 2, "where", ctx->in[0], none, ctx->dout[0]));
     return MR_OK;
 }
 

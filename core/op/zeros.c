@@ -1,5 +1,5 @@
 /* zeros: a new tensor of zeros. Licence: Apache-2.0 */
-#include "op/row.h"
+#include "op/define.h"
 
 typedef struct zeros {
     int64_t dtype;
@@ -26,7 +26,7 @@ static mr_status infer(mr_infer *c)
         if (a->dims.v[i] < 0)
             return mr_fail(MR_E_SHAPE, "dims has %lld, expected 0 or more",
                            (long long)a->dims.v[i]);
-    mr_row_out(c, 0, (mr_dtype)a->dtype, (int)a->dims.n, a->dims.v);
+    mr_infer_out(c, 0, (mr_dtype)a->dtype, (int)a->dims.n, a->dims.v);
     return MR_OK;
 }
 static mr_status naive(const mr_call *call)

@@ -7,12 +7,12 @@
  *     MR_CUDA_FLOATS(rotary, 0, run)    calls run<T>(call, stream); T is the dtype of input 0
  *     MR_CUDA_FLOATS(group_norm, 0, run, workspace)
  *
- * row.h says what a kernel may do.
+ * table.h says what a kernel may do.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_CUDA_KERNELS_KERNEL_CALL_H
 #define MOONREEL_CUDA_KERNELS_KERNEL_CALL_H
 
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include "cuda/prim/sm80.cuh"
 
 // optional functions of a kernel, in this order
@@ -24,7 +24,8 @@ struct mr_cuda_more {
     mr_kernel_fn *sm90a = NULL; // the function for sm_90a; NULL: `run` for all GPUs
 };
 
-static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run, mr_cuda_more more)
+static constexpr mr_cuda_kernel mr_cuda_kernel_of(const char *name, mr_kernel_fn *run,
+                                                  mr_cuda_more more)
 {
     return {
         name, {{run, more.sm90a}, more.prepare, more.release, more.workspace, NULL}, more.check};
@@ -36,10 +37,10 @@ static constexpr mr_cuda_row mr_cuda_row_of(const char *name, mr_kernel_fn *run,
     {                                                                                              \
         return mr_cuda_##id(call, (cudaStream_t)call->stream);                                     \
     }                                                                                              \
-    static const mr_cuda_row mr_cuda_row_##id =                                                    \
-        mr_cuda_row_of(#id, mr_cuda_run_##id, {__VA_ARGS__});                                      \
-    static const mr_cuda_row *const mr_cuda_row_at_##id                                            \
-        __attribute__((used, section("mr_cuda_rows"))) = &mr_cuda_row_##id;                        \
+    static const mr_cuda_kernel mr_cuda_kernel_##id =                                              \
+        mr_cuda_kernel_of(#id, mr_cuda_run_##id, {__VA_ARGS__});                                   \
+    static const mr_cuda_kernel *const mr_cuda_kernel_at_##id                                      \
+        __attribute__((used, section("mr_cuda_kernels"))) = &mr_cuda_kernel_##id;                  \
     static mr_status mr_cuda_##id(const mr_call *call, cudaStream_t stream)
 
 #define MR_CUDA_FLOATS(id, i, launch, ...)                                                         \

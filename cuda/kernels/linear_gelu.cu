@@ -23,7 +23,7 @@ static mr_call call_of(const mr_call *call, int n_in, const mr_view *to)
 
 static mr_status kernel_of(const char *row, const mr_call *call)
 {
-    return mr_cuda_row_find(row)->kernel.run[0](call);
+    return mr_cuda_kernel_find(row)->kernel.run[0](call);
 }
 
 // where the product goes if it has no epilogue

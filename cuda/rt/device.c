@@ -406,8 +406,9 @@ static mr_status join_rows(void)
     static bool done;
     mr_status st = MR_OK;
     pthread_mutex_lock(&joining);
-    for (int i = 0; !done && st == MR_OK && i < mr_cuda_row_count(); i++)
-        st = mr_op_add_kernel(mr_cuda.device, mr_cuda_row_at(i)->name, &mr_cuda_row_at(i)->kernel);
+    for (int i = 0; !done && st == MR_OK && i < mr_cuda_kernel_count(); i++)
+        st = mr_op_add_kernel(mr_cuda.device, mr_cuda_kernel_at(i)->name,
+                              &mr_cuda_kernel_at(i)->kernel);
     done |= st == MR_OK;
     pthread_mutex_unlock(&joining);
     return st;

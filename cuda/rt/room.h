@@ -4,7 +4,7 @@
 #define MOONREEL_CUDA_RT_ROOM_H
 
 #include "cuda/comm/ranks.h"
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include "cuda/rt/driver.h"
 #include "moonreel/exec.h"
 

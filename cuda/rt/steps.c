@@ -40,8 +40,8 @@ static mr_status make_state(rt *rt, prepared *p, mr_step *s, int i)
         return MR_OK;
     if (s->naive)
         return blame(s, host_step_new(rt, s, &p->host[i]));
-    const mr_cuda_row *row = mr_cuda_row_find(s->op->name);
-    p->checks |= row && row->check;
+    const mr_cuda_kernel *found = mr_cuda_kernel_find(s->op->name);
+    p->checks |= found && found->check;
     if (!s->kernel->prepare)
         return MR_OK;
     mr_step_call(s, &call);
@@ -135,8 +135,8 @@ static mr_status wait_for(rt *rt, const mr_step *s)
 {
     MR_TRY(rt_wait(rt, rt->stream[s->queue]));
     MR_TRY(rt_story(rt));
-    const mr_cuda_row *row = s->op && !s->naive ? mr_cuda_row_find(s->op->name) : NULL;
-    return row && row->check ? row->check(s->state) : MR_OK;
+    const mr_cuda_kernel *found = s->op && !s->naive ? mr_cuda_kernel_find(s->op->name) : NULL;
+    return found && found->check ? found->check(s->state) : MR_OK;
 }
 
 static mr_status fork(rt *rt, prepared *p)
@@ -263,9 +263,9 @@ mr_status prepared_check(rt *rt, prepared *p)
 {
     for (int i = 0; i < p->n; i++) {
         const mr_step *s = &p->steps[i];
-        const mr_cuda_row *row = s->op && !s->naive ? mr_cuda_row_find(s->op->name) : NULL;
-        if (row && row->check)
-            MR_TRY(blame(s, row->check(s->state)));
+        const mr_cuda_kernel *found = s->op && !s->naive ? mr_cuda_kernel_find(s->op->name) : NULL;
+        if (found && found->check)
+            MR_TRY(blame(s, found->check(s->state)));
         if (s->clock && p->timed)
             MR_TRY(read_clock(rt, p->clock[0][i], p->clock[1][i], s->clock));
     }

@@ -1,7 +1,7 @@
 // See contract.h. A kernel runs dense, in awkward strides and in place, eager and late.
 #include "contract.h"
 #include "argument.h"
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include "op/attention_job.h"
 #include "opcontract.h"
 #include "plain.h"
@@ -114,7 +114,7 @@ static void check_counts(const truth *t, const mr_call *call, double moved, cons
 static bool run(const truth *t, int form, const variant *v, const ask *asked, double **got)
 {
     const mr_op *op = t->c->op;
-    const mr_cuda_row *row = mr_cuda_row_find(op->name);
+    const mr_cuda_kernel *cuda = mr_cuda_kernel_find(op->name);
     const mr_facts facts = forms[form];
     mr_call call = {
         .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
@@ -168,21 +168,21 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
         call.out[k] = on_device(&out[k]);
         moved += (double)element_bytes(&out[k]);
     }
-    size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &facts) : 0;
+    size_t bytes = cuda->kernel.workspace ? cuda->kernel.workspace(&call, &facts) : 0;
     bool planned = bytes != MR_NO_KERNEL;
     // aligned to 64 bytes and not more
     call.workspace = planned && bytes ? (char *)device_alloc(64 + bytes) + 64 : NULL;
 
-    if (row->kernel.prepare)
-        EXPECT(row->kernel.prepare(&call, &facts, &call.state) == MR_OK, "prepare: %s",
+    if (cuda->kernel.prepare)
+        EXPECT(cuda->kernel.prepare(&call, &facts, &call.state) == MR_OK, "prepare: %s",
                last_error());
     device_begin(v->seed, v->late, !v->counted);
-    mr_status st = row->kernel.run[form](&call);
+    mr_status st = cuda->kernel.run[form](&call);
     // this waits for the launches
     const char *reports = device_reports();
     bool served = st == MR_OK;
-    if (served && row->check)
-        st = row->check(call.state);
+    if (served && cuda->check)
+        st = cuda->check(call.state);
     EXPECT(st == asked->fails || st == MR_E_UNSUPPORTED, "%s", last_error());
     EXPECT(!served || planned, "the workspace says MR_NO_KERNEL, but the kernel runs the case");
     for (int i = 0; i < call.n_in; i++)
@@ -211,8 +211,8 @@ static bool run(const truth *t, int form, const variant *v, const ask *asked, do
         }
     for (int k = 0; k < call.n_out; k++)
         argument_free(&out[k]);
-    if (row->kernel.release)
-        row->kernel.release(call.state);
+    if (cuda->kernel.release)
+        cuda->kernel.release(call.state);
     device_free_all();
     return served;
 }
@@ -325,7 +325,7 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     bool served = truth_new(&c, &t) == a.fails;
     EXPECT(served, "%s", last_error());
     for (int form = 0; served && form < device_forms(); form++)
-        if (mr_cuda_row_find(op->name)->kernel.run[form] && (form || !a.newest))
+        if (mr_cuda_kernel_find(op->name)->kernel.run[form] && (form || !a.newest))
             served = check_form(&t, form, line, a);
     truth_free(&t);
     return served;
@@ -369,7 +369,7 @@ static int check_far(const mr_op *op, const char *text)
         for (int form = 0; spreadable(&t, axis) && form < device_forms(); form++) {
             const variant v = {
                 .name = "far", .seed = 3, .late = true, .strided = true, .far = axis + 1};
-            if (mr_cuda_row_find(op->name)->kernel.run[form])
+            if (mr_cuda_kernel_find(op->name)->kernel.run[form])
                 served += check_variant(&t, form, line, &v, &(ask){0}, got, NULL);
         }
     for (int k = 0; k < MR_MAX_OUT; k++)
@@ -384,8 +384,8 @@ static const mr_op *op_of(const char *name)
     const mr_op *op = mr_op_find(name);
     where = name;
     EXPECT(op, "is not an op");
-    EXPECT(mr_cuda_row_find(name), "has no CUDA kernel");
-    return mr_cuda_row_find(name) ? op : NULL;
+    EXPECT(mr_cuda_kernel_find(name), "has no CUDA kernel");
+    return mr_cuda_kernel_find(name) ? op : NULL;
 }
 
 void contract_row(const char *name)
@@ -482,8 +482,8 @@ void contract_too_large(const char *name, const char *text)
                                   : (mr_view){nothing, mr_desc_dense(d->dtype, d->rank, d->dim)};
     }
     for (int form = 0; form < device_forms(); form++)
-        if (mr_cuda_row_find(name)->kernel.run[form])
-            EXPECT(mr_cuda_row_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED,
+        if (mr_cuda_kernel_find(name)->kernel.run[form])
+            EXPECT(mr_cuda_kernel_find(name)->kernel.run[form](&call) == MR_E_UNSUPPORTED,
                    "is not refused");
 }
 
@@ -544,9 +544,9 @@ static void compare_real(const truth *t, int k, const mr_view *got, const float 
 static void run_real(const truth *t)
 {
     const mr_op *op = t->c->op;
-    const mr_cuda_row *row = mr_cuda_row_find(op->name);
+    const mr_cuda_kernel *cuda = mr_cuda_kernel_find(op->name);
     int form = device_forms() - 1;
-    form = row->kernel.run[form] ? form : 0;
+    form = cuda->kernel.run[form] ? form : 0;
     mr_call call = {
         .n_in = mr_op_n_in(op), .n_out = mr_op_n_out(op), .attr = t->attr, .threads = 1};
     float *want[MR_MAX_OUT] = {0};
@@ -567,9 +567,9 @@ static void run_real(const truth *t)
     }
     // run the plain kernel first, because outputs may overwrite inputs
     EXPECT(plain_row(op->name, &call, pad_of(t->c), want), "has no plain kernel");
-    const size_t bytes = row->kernel.workspace ? row->kernel.workspace(&call, &forms[form]) : 0;
+    const size_t bytes = cuda->kernel.workspace ? cuda->kernel.workspace(&call, &forms[form]) : 0;
     call.workspace = bytes && bytes != MR_NO_KERNEL ? device_alloc(bytes) : NULL;
-    const bool served = row->kernel.run[form](&call) == MR_OK;
+    const bool served = cuda->kernel.run[form](&call) == MR_OK;
     EXPECT(served, "%s", last_error());
     for (int k = 0; served && k < call.n_out; k++)
         if (call.out[k].desc.rank >= 0)

@@ -34,14 +34,14 @@ typedef struct mr_ints {
 } mr_ints; /* a short list of integers */
 /* One attribute of an op: stored in the op's plain struct at `at` as double, int64_t, bool,
  * mr_ints. */
-typedef struct mr_attr_row {
+typedef struct mr_attr_def {
     const char *name;
     mr_attr_kind kind;
     size_t at;
     double def, min, max; /* min == max == 0: no limits; INTS defaults to an empty list */
     bool required;
     const char *doc;
-} mr_attr_row;
+} mr_attr_def;
 /* How callers name attributes: MR_ATTRS({"eps", .f = 1e-6}, {"axis", .i = 1}). */
 typedef struct mr_attr {
     const char *name;
@@ -110,16 +110,16 @@ typedef struct mr_kernel {
 typedef enum mr_access { MR_CONTIG, MR_ROWS, MR_ANY } mr_access;
 enum { MR_OPTIONAL = 1, MR_NO_GRAD = 2 };
 
-typedef struct mr_arg_row {
+typedef struct mr_arg_def {
     const char *name;
     /* "[..., C] f32|bf16", "[N] like x", "[...] any dtype": for users, and its dtypes are enforced
      */
     const char *type;
     mr_access access;
     unsigned flags;
-} mr_arg_row;
+} mr_arg_def;
 
-typedef struct mr_out_row {
+typedef struct mr_out_def {
     const char *name;
     const char *type;
     /* Output may use the memory of an input: index + 1, 0 = never. With `must` it always does:
@@ -128,7 +128,7 @@ typedef struct mr_out_row {
     bool must;
     /* strides that the kernel can write; concat uses it to place producers */
     mr_access access;
-} mr_out_row;
+} mr_out_def;
 
 /* infer: fill out[].dtype, rank, dim (dense strides are set for you; set stride[] only when the
  * output keeps a permuted order). Fail with mr_fail(MR_E_SHAPE, ...): op, node and origin are
@@ -164,9 +164,9 @@ typedef struct mr_fusion {
 typedef struct mr_op {
     const char *name;
     const char *doc, *ref; /* one sentence; paper or reference code and version */
-    mr_arg_row in[MR_MAX_IN];
-    mr_out_row out[MR_MAX_OUT];
-    mr_attr_row attr[MR_MAX_ATTR];
+    mr_arg_def in[MR_MAX_IN];
+    mr_out_def out[MR_MAX_OUT];
+    mr_attr_def attr[MR_MAX_ATTR];
     mr_status (*infer)(mr_infer *ctx);
     /* NULL: no gradient (backward ops, integer ops) */
     mr_status (*grad)(mr_grad *ctx);

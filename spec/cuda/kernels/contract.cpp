@@ -1,10 +1,10 @@
 /* cuda: every op has a CUDA kernel, which must pass the op's own cases; an op without one fails by
  * name. Use: contract [NAME...] for these ops only; contract --rows prints their names; contract
  * --launches prints blocks and shared memory of the kernels that ran, for `make cuda`. Covers:
- * cuda/kernels/NAME.cu, cuda/kernels/row.c */
+ * cuda/kernels/NAME.cu, cuda/kernels/table.c */
 #include "check.h"
 #include "contract.h"
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include "device.h"
 
 int main(int argc, char **argv)
@@ -29,8 +29,8 @@ int main(int argc, char **argv)
     }
     // no op was lost
     CHECK(mr_op_count() >= 69);
-    CHECK(mr_cuda_row_find("no_such_row") == NULL);
-    printf("%d rows have a CUDA kernel\n", mr_cuda_row_count());
+    CHECK(mr_cuda_kernel_find("no_such_row") == NULL);
+    printf("%d rows have a CUDA kernel\n", mr_cuda_kernel_count());
     if (launches)
         device_print_launches();
     return contract_done() | check_done();

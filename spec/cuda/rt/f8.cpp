@@ -4,7 +4,7 @@
 #include "check.h"
 #include "cuda/emu/emu.h"
 #include "cuda/gemm/product.h"
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include <algorithm>
 #include <cmath>
 
@@ -30,7 +30,7 @@ static float scale_with(int64_t C, int64_t place, float odd)
     call.out[0] = {numbers(300 * C, (uint8_t)0), mr_desc_dense(MR_F8_E4M3, 2, dim)};
     call.out[1] = {scale, mr_desc_dense(MR_F32, 1, &one)};
     call.out[2].desc.rank = -1;
-    const mr_kernel *kernel = &mr_cuda_row_find("quantise_f8")->kernel;
+    const mr_kernel *kernel = &mr_cuda_kernel_find("quantise_f8")->kernel;
     call.workspace = emu::alloc(kernel->workspace(&call, NULL));
     CHECK_OK(kernel->run[0](&call));
     CHECK_INT(emu::reports().size(), 0);

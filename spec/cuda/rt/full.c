@@ -3,7 +3,7 @@
  * Covers: cuda/rt/steps.c, cuda/rt/host_step.c, cuda/rt/device.c, cuda/rt/driver_emu.cpp,
  * cuda/kernels/embedding.cu */
 #include "check.h"
-#include "cuda/kernels/row.h"
+#include "cuda/kernels/table.h"
 #include "cuda/rt/driver.h"
 #include "groupcase.h"
 #include "moonreel/exec.h"
@@ -71,7 +71,7 @@ static bool short_once(const char *of, int n, int host)
     const mr_desc ids = mr_desc_dense(MR_I32, 2, (int64_t[]){2, 1}),
                   table = mr_desc_dense(MR_F32, 2, (int64_t[]){3, 2}),
                   out = mr_desc_dense(MR_F32, 2, (int64_t[]){2, 2});
-    const mr_cuda_row *row = mr_cuda_row_find("embedding");
+    const mr_cuda_kernel *cuda = mr_cuda_kernel_find("embedding");
     double limits[2] = {-1, 1};
     mr_node looked_up = {.name = "table_by_hand", .origin = ""},
             limited = {.name = "limits_by_hand", .origin = ""};
@@ -105,8 +105,8 @@ static bool short_once(const char *of, int n, int host)
         {.kind = MR_STEP_OP,
          .op = mr_op_find("embedding"),
          .node = &looked_up,
-         .kernel = &row->kernel,
-         .run = row->kernel.run[0],
+         .kernel = &cuda->kernel,
+         .run = cuda->kernel.run[0],
          .arg = rows,
          .n_in = 2,
          .n_out = 1,

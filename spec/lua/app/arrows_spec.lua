@@ -141,8 +141,8 @@ end)
 
 describe("CUDA rooms", function()
   -- headers that a room holds for those on its left: the driver's table, the table of kernels
-  local owner = { ["rt/driver"] = "driver", ["kernels/row"] = "row",
-    ["kernels/kernel_call"] = "row", ["kernels/pieces"] = "row" }
+  local owner = { ["rt/driver"] = "driver", ["kernels/table"] = "table",
+    ["kernels/kernel_call"] = "table", ["kernels/pieces"] = "table" }
   local function room_of(folder, name)
     return owner[folder .. "/" .. name] or folder
   end

@@ -3,8 +3,8 @@
  *
  * Threads: entries are constant, any thread may read them.
  * Licence: Apache-2.0 */
-#ifndef MOONREEL_CUDA_KERNELS_ROW_H
-#define MOONREEL_CUDA_KERNELS_ROW_H
+#ifndef MOONREEL_CUDA_KERNELS_TABLE_H
+#define MOONREEL_CUDA_KERNELS_TABLE_H
 
 #include "moonreel/op.h"
 
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-typedef struct mr_cuda_row {
+typedef struct mr_cuda_kernel {
     const char *name; /* name of the op in core/op */
     /* run[0] launches on call->stream. It neither waits nor allocates. The call has device
      * pointers. Errors: MR_E_UNSUPPORTED for shapes, strides or dtypes that no kernel supports. */
@@ -20,13 +20,13 @@ typedef struct mr_cuda_row {
     /* Called after a run: reports bad values that kernels found in the inputs. NULL: nothing to
      * check. */
     mr_status (*check)(void *state);
-} mr_cuda_row;
+} mr_cuda_kernel;
 
 /* NULL if the op has no CUDA kernel */
-const mr_cuda_row *mr_cuda_row_find(const char *name);
+const mr_cuda_kernel *mr_cuda_kernel_find(const char *name);
 /* all entries, in linker order */
-int mr_cuda_row_count(void);
-const mr_cuda_row *mr_cuda_row_at(int i);
+int mr_cuda_kernel_count(void);
+const mr_cuda_kernel *mr_cuda_kernel_at(int i);
 
 #ifdef __cplusplus
 }

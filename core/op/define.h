@@ -1,7 +1,7 @@
-/* row: small helpers that op files share: shape checks for `infer`, one-node gradients, and the
- * whole of an elementwise row from one formula. Licence: Apache-2.0 */
-#ifndef MR_ROW_H
-#define MR_ROW_H
+/* define: what op files share to define an op: shape checks for `infer`, a gradient of one node,
+ * and a whole elementwise op from one formula. Licence: Apache-2.0 */
+#ifndef MR_DEFINE_H
+#define MR_DEFINE_H
 
 #include "cpu/cpu.h"
 #include "cpu/vec.h"
@@ -10,11 +10,11 @@
 #define FORMULA VF_INLINE
 #include "op/formula.h"
 
-#define MR_ROW_FN __attribute__((unused)) static inline
+#define MR_OP_FN __attribute__((unused)) static inline
 
 /* ---- infer ---- */
 
-MR_ROW_FN mr_status mr_row_rank(const mr_desc *d, const char *name, int rank)
+MR_OP_FN mr_status mr_infer_rank(const mr_desc *d, const char *name, int rank)
 {
     char text[128];
     if (d->rank == rank)
@@ -23,8 +23,8 @@ MR_ROW_FN mr_status mr_row_rank(const mr_desc *d, const char *name, int rank)
                    mr_desc_text(d, text, sizeof text), rank);
 }
 
-MR_ROW_FN mr_status mr_row_same_shape(const mr_desc *a, const char *a_name, const mr_desc *b,
-                                      const char *b_name)
+MR_OP_FN mr_status mr_infer_same_shape(const mr_desc *a, const char *a_name, const mr_desc *b,
+                                       const char *b_name)
 {
     char ta[128], tb[128];
     if (mr_desc_same_shape(a, b))
@@ -33,8 +33,8 @@ MR_ROW_FN mr_status mr_row_same_shape(const mr_desc *a, const char *a_name, cons
                    mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
 }
 
-MR_ROW_FN mr_status mr_row_same(const mr_desc *a, const char *a_name, const mr_desc *b,
-                                const char *b_name)
+MR_OP_FN mr_status mr_infer_same(const mr_desc *a, const char *a_name, const mr_desc *b,
+                                 const char *b_name)
 {
     char ta[128], tb[128];
     if (mr_desc_same_shape(a, b) && a->dtype == b->dtype)
@@ -43,31 +43,31 @@ MR_ROW_FN mr_status mr_row_same(const mr_desc *a, const char *a_name, const mr_d
                    mr_desc_text(a, ta, sizeof ta), b_name, mr_desc_text(b, tb, sizeof tb));
 }
 
-MR_ROW_FN void mr_row_out(mr_infer *c, int out, mr_dtype dtype, int rank, const int64_t *dim)
+MR_OP_FN void mr_infer_out(mr_infer *c, int out, mr_dtype dtype, int rank, const int64_t *dim)
 {
     c->out[out] = mr_desc_dense(dtype, rank, dim);
 }
 
-MR_ROW_FN void mr_row_like(mr_infer *c, int out, const mr_desc *d)
+MR_OP_FN void mr_infer_out_like(mr_infer *c, int out, const mr_desc *d)
 {
-    mr_row_out(c, out, d->dtype, d->rank, d->dim);
+    mr_infer_out(c, out, d->dtype, d->rank, d->dim);
 }
 
-/* infer of rows whose float arguments all look like the first and give one output like it */
-MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
+/* infer of an op with one output, whose float inputs and output have one shape and dtype */
+MR_OP_FN mr_status mr_infer_like(mr_infer *c)
 {
     static const char *const names[] = {"the first argument", "the second", "the third",
                                         "the fourth"};
     for (int i = 1; i < c->n_in; i++)
-        MR_TRY(mr_row_same(c->in[0], names[0], c->in[i], names[i]));
-    mr_row_like(c, 0, c->in[0]);
+        MR_TRY(mr_infer_same(c->in[0], names[0], c->in[i], names[i]));
+    mr_infer_out_like(c, 0, c->in[0]);
     return MR_OK;
 }
 
 /* ---- grad ---- */
 
 /* din[i] = op(in...), one output, no attributes. */
-#define mr_row_grad1(ctx, i, op, ...)                                                              \
+#define mr_grad_node(ctx, i, op, ...)                                                              \
     mr_grad_op((ctx), (op), MR_NO_ATTRS, (const mr_ref[]){__VA_ARGS__},                            \
                (int)MR_COUNT(((const mr_ref[]){__VA_ARGS__})), &(ctx)->din[i])
 
@@ -86,11 +86,11 @@ MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
             each(call, begin, end, MR_F32);                                                        \
     }
 
-/* ---- elementwise rows ---- */
+/* ---- elementwise ops ---- */
 
-/* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): kernel and naive row (id_naive) of y = expr over n
- * inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see
- * `attr`, the row's struct. Inputs and output share one dtype and may have any strides. */
+/* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): kernel and naive kernel (id_naive) of y = expr over
+ * n inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see
+ * `attr`, the struct of the op. Inputs and output share one dtype and may have any strides. */
 #define MR_ELEMENTWISE(id, n, vec_expr, naive_expr)                                                \
     VF_INLINE void id##_at(void *const *p, const int64_t *at, int64_t i, int64_t m,                \
                            const int64_t *step, const void *attr, mr_dtype t)                      \
@@ -135,7 +135,7 @@ MR_ROW_FN mr_status mr_row_infer_like(mr_infer *c)
         mr_loop_call(call, 0, n, id##_part);                                                       \
         return MR_OK;                                                                              \
     }                                                                                              \
-    MR_ROW_FN mr_status id##_naive(const mr_call *call)                                            \
+    MR_OP_FN mr_status id##_naive(const mr_call *call)                                             \
     {                                                                                              \
         const void *attr = call->attr;                                                             \
         (void)attr;                                                                                \
