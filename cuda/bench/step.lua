@@ -71,15 +71,10 @@ end
 
 -- the planner's forecast in seconds, from the rates of this device
 local function predicted(params, net, latent)
-  local rates = {f32 = device:rates("f32"), bf16 = device:rates("bf16")}
   local dry <close> = E.plan(params, {regions = regions.gradients(true), facts = device:facts(),
-    rates = rates})
-  local sum = 0
-  for _, row in ipairs(dry:compile((step.graph(params, net, shape_of(latent),
-      {grad_checkpoint = true}))):times()) do
-    sum = sum + row.seconds
-  end
-  return sum
+    rates = device})
+  return dry:compile((step.graph(params, net, shape_of(latent), {grad_checkpoint = true})))
+    :plan().seconds
 end
 
 -- PyTorch's seconds, or nil
