@@ -1,5 +1,5 @@
---- Where the wall time of a run went, from its journal: steps that count, waits for data and for
--- other ranks, saves, steps done twice, time between launches; for the run and for each host.
+--- Accounts for the wall time of a run, from its journal: steps that count, waits for data and for
+-- other ranks, saves, repeated steps, time between launches; for the run and for each host.
 -- @module moonreel.runs.account
 local story = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"
@@ -11,7 +11,7 @@ local function table_of(value) return type(value) == "table" and value or {} end
 
 -- ---- hosts of a launch ----
 
--- the hosts that a line "start" names: {name, ranks} of each
+-- the hosts in a line "start": {name, ranks} of each
 local function hosts_of(entry)
   local list = {}
   for _, host in ipairs(table_of(entry.hosts)) do
@@ -22,8 +22,9 @@ local function hosts_of(entry)
   return list
 end
 
--- Seconds in which a step waited for data and for other ranks, on a host; without one on average of
--- all ranks. Nil: the host had no part in it. What a line does not tell by host is that of all.
+-- Seconds in which a step waited for data and for other ranks, on a host; without a host the mean
+-- of all ranks. Nil: the host had no part in the step. If a line has no values by host, those of
+-- all ranks are used.
 local function waits_of(line, hosts, name)
   local waits = table_of(line.host_waits)
   local data, others, ranks = 0, 0, 0
@@ -50,7 +51,7 @@ local function ledger(name)
     inside_s = 0 }
 end
 
---- Follow journals for an account.
+--- Follows journals for an account.
 ---@class mr.Account
 local Account = {}
 Account.__index = Account
@@ -58,19 +59,19 @@ Account.__index = Account
 ---@return mr.Account
 function account.new()
   local all = ledger()
-  -- `now`: those of the launch that the journal is at; `placed`: the hosts of the line of a step
+  -- `now`: the hosts of the current launch; `placed`: the hosts of a step's line
   return setmetatable({ story = story.new(), all = all, hosts = {}, now = { all }, here = {},
     placed = {} }, Account)
 end
 
--- add to what all have that are in a list
+-- adds to the fields of all objects in a list
 local function add(list, field, value)
   for _, one in ipairs(list) do
     one[field] = one[field] + value
   end
 end
 
--- a launch begins: its hosts, and what lies behind the one before of those that were in it, too
+-- begins a launch: its hosts, and the time since the launch before for hosts that were in both
 local function begin(self, entry, wall)
   local before = self.now
   self.here, self.now = hosts_of(entry), { self.all }
@@ -94,7 +95,7 @@ local function begin(self, entry, wall)
   add(self.now, "launches", 1)
 end
 
---- Take the next line of the journal.
+--- Takes the next line of the journal.
 ---@param entry table
 function Account:add(entry)
   local wall = type(entry.wall) == "number" and entry.wall or nil
@@ -106,7 +107,7 @@ function Account:add(entry)
     add(self.now, "saves", 1)
   end
   if wall then
-    -- a launch begins with its line "start"; until then another one's time goes on
+    -- a launch begins with its line "start"; until then the time belongs to the launch before
     if self.newest and kind ~= "start" then
       add(self.now, "inside_s", math.max(0, wall - self.newest))
     end
@@ -116,7 +117,7 @@ function Account:add(entry)
   self.story:add(entry)
 end
 
--- seconds of steps, and those in which they waited for data and for other ranks
+-- seconds of steps, and of their waits for data and for other ranks
 local function steps_of(self, list, name)
   local seconds, data_s, others_s, n = 0, 0, 0, 0
   for _, line in ipairs(list) do
@@ -157,14 +158,14 @@ local function rows_of(self, one)
   return rows
 end
 
---- The account of the run: rows {what, seconds, share = of the whole, from 0 to 1, n = how often}.
--- The first one is what trained, on average of all ranks; the last one is the whole, from the first
--- launch to the newest line.
+--- The account of the run: rows {what, seconds, share = of the whole, from 0 to 1, n = count}. The
+-- first row is the training time, as the mean of all ranks; the last one is the whole run, from the
+-- first launch to the newest line.
 ---@return table[] rows
 function Account:rows() return rows_of(self, self.all) end
 
---- The account of each host of a run that has several, by the launches that it had a part in: lists
--- of the same rows, which have `host`.
+--- The account of each host of a run with several, over the launches of which it was a part: lists
+-- of the same rows, with `host`.
 ---@return table[][] lists
 function Account:by_host()
   local lists = {}
@@ -174,8 +175,8 @@ function Account:by_host()
   return lists
 end
 
---- The account of the parts of a run.
----@param parts table[]  of find.parts
+--- The accounts of the parts of a run.
+---@param parts table[]  from find.parts
 ---@return mr.Account[]  one for each part
 function account.of(parts)
   local list = {}

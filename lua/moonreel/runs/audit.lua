@@ -1,5 +1,5 @@
---- Proof from a journal that a run repeated and skipped no sample: the digest of each step's
--- samples is compared with that of the micro-batches that the order of the data gives there.
+--- Proves from a journal that a run repeated and skipped no sample: compares the digest of each
+-- step's samples with that of the micro-batches which the order of the data gives there.
 -- @module moonreel.runs.audit
 local digest = require "moonreel.data.digest"
 local find = require "moonreel.runs.find"
@@ -9,11 +9,11 @@ local tail = require "moonreel.runs.tail"
 
 local audit = {}
 
-local PARENTS_MAX <const> = 100 -- runs that continue each other; more is a circle
+local PARENTS_MAX <const> = 100 -- runs that continue each other; more are a circle
 
 local function whole(value) return math.type(value) == "integer" and value or nil end
 
--- leave out what a checkpoint of a step does not know: jumps in the order from that step on
+-- drops what a checkpoint of a step does not include: jumps in the order from that step on
 local function stand_at(self, step)
   for i = #self.jumps, 1, -1 do
     if self.jumps[i].at >= step then
@@ -22,8 +22,8 @@ local function stand_at(self, step)
   end
 end
 
--- the line "start": the run goes on from its own checkpoint, or begins from scratch. A path of a
--- checkpoint is as the launch saw it: of a run that lies elsewhere now, its id says whose it is.
+-- Handles the line "start": the run continues from its own checkpoint, or begins from scratch. The
+-- path of a checkpoint is that of the launch; if the run was moved since, its id identifies it.
 local function start(self, entry)
   local source = type(entry.parent) == "string" and lineage.source(entry.parent)
   local own = source and source.part and (lineage.same(source.part, self.dir)
@@ -38,7 +38,7 @@ local function start(self, entry)
     dataset = entry.dataset }
 end
 
--- the line "rollback": the batches of some steps are left out from there on
+-- handles the line "rollback": the batches of some steps are left out from there on
 local function roll_back(self, entry)
   local skipped = whole(entry.skipped) or 0
   stand_at(self, entry.step)
@@ -47,11 +47,11 @@ local function roll_back(self, entry)
   end
 end
 
---- What a journal says of a run's way through its data.
+--- Reads from a journal how a run went through its data.
 ---@param dir string  with journal.jsonl: a run, or a stage of it
----@return table      steps: lines that count, by number; highest; first: the step that the run
----   began at, mostly 0; base: of lineage.source where it went on in the data of another run;
----   jumps: {at = step, batches left out behind it}; micros: micro-batches of a whole step;
+---@return table      steps: lines that count, by number; highest; first: the step at which the run
+---   began, mostly 0; base: from lineage.source, if it continued in the data of another run; jumps:
+---   {at = step, number of batches left out after it}; micros: micro-batches of a whole step;
 ---   launches: {at, settings, dataset} of each line "start"; dir
 function audit.read(dir)
   local lines = story.new()
@@ -70,7 +70,7 @@ function audit.read(dir)
   return self
 end
 
--- micro-batches left out right behind a step
+-- number of micro-batches left out directly after a step
 local function jump_behind(self, step)
   local batches = 0
   for _, jump in ipairs(self.jumps) do
@@ -79,7 +79,7 @@ local function jump_behind(self, step)
   return batches
 end
 
--- where a run that was moved may lie now: next to the one that names it
+-- the present place of a run that was moved: next to the run that names it
 local function place_of(source, dir)
   if find.is_run(source.part or source.dir) then
     return source.part
@@ -90,12 +90,12 @@ local function place_of(source, dir)
   return find.is_run(sibling) and sibling or nil
 end
 
---- How many micro-batches a run had drawn from the order when a step was over.
----@param record table    of audit.read
+--- The number of micro-batches that a run had drawn from the order at the end of a step.
+---@from audit.read
 ---@param step integer  at most record.highest
----@param depth integer|nil  runs that were asked on the way
----@return integer|nil  nil: a journal that says it is missing
----@return string|nil   then why
+---@number of runs that were followed so far
+---@return integer|nil  nil: a journal with the number is missing
+---@return string|nil   then the reason
 function audit.position(record, step, depth)
   depth = depth or 0
   local at = 0
@@ -108,7 +108,8 @@ function audit.position(record, step, depth)
     end
     local parent = audit.read(dir)
     if parent.highest < record.first then
-      return nil, ("the journal of %s ends before step %d, which this run goes on from"):format(dir,
+      return nil, ("the journal of %s ends before step %d, from which this run continues"):format(
+        dir,
         record.first)
     end
     local drawn, problem = audit.position(parent, record.first, depth + 1)
@@ -124,7 +125,7 @@ function audit.position(record, step, depth)
   return at
 end
 
--- micro-batches of the order as the journal would describe a step of them
+-- the digest and counts of a step with these micro-batches of the order
 local function expected(order, batches, list)
   local draws, samples, by_source, epoch = {}, 0, {}, nil
   for _ = 1, batches do
@@ -140,14 +141,14 @@ local function expected(order, batches, list)
     batches = #draws, by_source = by_source }
 end
 
---- Go through the steps that count, each with what the order gives there.
----@param record table    of audit.read
+--- Goes through the steps that count, each with the order's micro-batches.
+---@from audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]  its sources, {name}
 ---@param see fun(number: integer, line: table|nil, want: table)  want: keys = the digest, samples,
----   epoch, draws, batches; line: of the journal, nil where it is missing
----@return integer left_out  samples that rollbacks have left out
----@return string|nil problem  the place to begin at is not known
+---   epoch, draws, batches; line: of the journal, nil if it is missing
+---@return integer left_out  number of samples that rollbacks have left out
+---@return string|nil problem  the position of the beginning is not known
 function audit.walk(record, order, list, see)
   local at, problem = audit.position(record, record.first)
   local left_out = 0
@@ -163,37 +164,38 @@ function audit.walk(record, order, list, see)
   return left_out
 end
 
--- what is wrong with a line; nil: it has the samples that it should have
+-- the fault of a line; nil: it has the right samples
 local function fault_of(line, want)
   if not line then
-    return "missing", "the journal has no line of it"
+    return "missing", "the journal has no line for this step"
   elseif type(line.keys) ~= "string" then
     return "no digest", "its line has no digest: it was written by an older version"
   elseif line.keys ~= want.keys then
     return "other samples", ("its samples are not those of the order: digest %s, expected %s"
       ):format(line.keys, want.keys)
   elseif line.samples ~= want.samples then
-    return "samples", ("it says %s samples, the order has %d"):format(line.samples, want.samples)
+    return "samples", ("its line has %s samples, but the order has %d"):format(line.samples,
+      want.samples)
   end
 end
 
--- which other step the samples of a step are those of
+-- finds the step whose samples another step repeats
 local function name_repeats(problems, step_of)
   for _, one in ipairs(problems) do
     local other = one.keys and step_of[one.keys]
     if other then
-      one.text = ("it has the samples of step %d"):format(other)
+      one.text = ("it repeats the samples of step %d"):format(other)
     end
   end
 end
 
---- Compare a journal with the order of the data.
----@param record table      of audit.read
+--- Compares a journal with the order of the data.
+---@from audit.read
 ---@param order mr.Order  at its beginning, with the run's quarantine
 ---@param list table[]    its sources, {name}
----@return table          steps, samples: how many were compared; epochs; left_out: samples that
----   rollbacks have left out; undone: steps that were taken back and do not count; problems =
----   {step, what, text}; unknown: why nothing could be compared, or nil
+---@return table          steps, samples: number compared; epochs; left_out: number of samples that
+---   rollbacks have left out; undone: steps that were discarded and do not count; problems = {step,
+---   what, text}; unknown: the reason why a comparison was impossible, or nil
 function audit.compare(record, order, list)
   local found = { steps = 0, samples = 0, epochs = 0, undone = record.undone, problems = {} }
   local step_of = {}

@@ -1,4 +1,4 @@
---- Finds the first checkpoint of a run that fails a test, by bisection, and what the journal has
+--- Finds the first checkpoint of a run that fails a test, by bisection, and the journal's events
 -- between it and the last one that passes. It assumes that all checkpoints from the first failure
 -- on fail.
 -- @module moonreel.runs.bisect
@@ -9,12 +9,12 @@ local history = require "moonreel.runs.history"
 
 local bisect = {}
 
-local JUMP <const> = 2 -- a learning rate that grows or falls more than this in a step is reported
+local JUMP <const> = 2 -- a change of the learning rate by more than this factor is reported
 
 --- The checkpoints of a run, of all its stages, oldest first; damaged ones are left out.
 ---@param dir string
----@return table[]  {step, stage = name of the stage or nil, path, hash = of its manifest}
----@return table[]  those that are left out: {step, stage, path, why}
+---@return table[]  {step, stage = name of the stage or nil, path, hash = hash of its manifest}
+---@return table[]  damaged ones: {step, stage, path, why}
 function bisect.checkpoints(dir)
   local good, bad = {}, {}
   for _, part in ipairs(find.parts(dir)) do
@@ -35,7 +35,7 @@ function bisect.checkpoints(dir)
   return good, bad
 end
 
--- the one nearest to the middle that was not left aside; nil: there is none
+-- the checkpoint nearest to the middle that was not set aside; nil: there is none
 local function next_of(low, high, aside)
   local middle, best = (low + high) // 2, nil
   for i = low + 1, high - 1 do
@@ -46,10 +46,10 @@ local function next_of(low, high, aside)
   return best
 end
 
---- Search. Both ends are judged first; then no more than log2(n) others, but for those that cannot
--- be judged.
+--- Searches by bisection. Both ends are judged first; then at most log2(n) others, not counting
+-- those that cannot be judged.
 ---@param n integer
----@param judge fun(i: integer): string  "good", "bad" or "skip": it cannot be judged
+---@"good", "bad" or "skip": it cannot be judged
 ---@return table  {outcome = "found", "all good", "first is bad" or "none judged", good, bad =
 ---   numbers or nil, aside = numbers between them, or before the first bad one, that could not be
 ---   judged}
@@ -99,7 +99,8 @@ end
 
 local function is_step(one) return one.kind == "step" or one.kind == "skip" end
 
--- the place of the last line of a step in a history; a stage's first checkpoint may be of step 0
+-- the index of the last line of a step in a history; the first checkpoint of a stage may be of step
+-- 0
 local function place_of(list, one)
   for i = #list, 1, -1 do
     local at = list[i]
@@ -110,7 +111,7 @@ local function place_of(list, one)
   end
 end
 
--- the jump of the learning rate at a step, as a line of its own; nil: there is none
+-- a line about the jump of the learning rate at a step; nil: there is no jump
 local function jump_of(one, before)
   local lr = one.entry.lr
   if type(lr) ~= "number" or not before or lr <= 0 or before <= 0
@@ -118,23 +119,23 @@ local function jump_of(one, before)
     return nil
   end
   return { wall = one.wall, kind = "lr", stage = one.stage, entry = one.entry,
-    text = ("step %d: the learning rate goes from %.3g to %.3g"):format(one.entry.step, before,
+    text = ("step %d: the learning rate changes from %.3g to %.3g"):format(one.entry.step, before,
       lr) }
 end
 
---- What the journals, notes and quarantine of a run have between two checkpoints, in the order of
--- time: all lines but those of steps and saves, skipped steps, jumps of the learning rate.
+--- The lines in journals, notes and quarantine of a run between two checkpoints, in the order of
+-- time: all except lines of steps and saves; also skipped steps and jumps of the learning rate.
 ---@param dir string
----@param good table  of bisect.checkpoints
+---@param good table  from bisect.checkpoints
 ---@param bad table
----@return table[]    {wall, kind, stage, text, entry}; empty where the journal lacks these steps
+---@return table[]    {wall, kind, stage, text, entry}; empty if the journal lacks these steps
 function bisect.events(dir, good, bad)
   local list, found = history.open(dir, 1):more(), {}
   local first, last = place_of(list, good), place_of(list, bad)
   if not first or not last then
     return found
   end
-  -- what a step is judged to be stands behind its line
+  -- lines that judge a step follow its own line
   while last < #list and not is_step(list[last + 1]) and list[last + 1].kind ~= "start" do
     last = last + 1
   end

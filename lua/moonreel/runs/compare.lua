@@ -9,13 +9,13 @@ local story = require "moonreel.runs.events"
 
 local compare = {}
 
--- fields that name the run itself
+-- fields about the run itself
 local OWN <const> = { outputs = true, name = true }
 
---- The fields of the recipes in which runs differ.
+--- The fields in which the recipes of runs differ.
 ---@param dirs string[]
 ---@return table[] rows  {field, ["1"] = value of the first run as text, ["2"] = ...}, by field; a
----   value is nil where the run has no such field; raises MR_E_RECIPE where a run has no settings
+---   value is nil if the run lacks the field; raises MR_E_RECIPE if a run has no settings
 function compare.settings(dirs)
   local values, fields, list = {}, {}, {}
   for i, dir in ipairs(dirs) do
@@ -53,13 +53,13 @@ function compare.curve(dir)
   return points
 end
 
---- The curves in one chart of letters.
+--- Draws the curves in one chart of letters.
 ---@param curves table[]  {name, points = {step, loss} list}
 ---@return string         lines; raises MR_E_USAGE for more curves than there are marks
 function compare.chart(curves)
   if #curves > #chart.MARKS then
-    base.raise("MR_E_USAGE", ("runs: --compare: %d runs; expected at most %d, the curves that a "
-      .. "terminal can tell apart"):format(#curves, #chart.MARKS))
+    base.raise("MR_E_USAGE", ("runs: --compare: got %d runs; expected at most %d, because a "
+      .. "chart has no more different marks"):format(#curves, #chart.MARKS))
   end
   return chart.several(curves, { title = "loss by step" })
 end

@@ -1,6 +1,6 @@
---- Finds edits that somebody made to a journal after its run wrote it, as far as the lines show
--- them: lines that are not JSON objects, steps that are missing or occur twice. Other readers skip
--- lines that are not JSON objects, so commands report them.
+--- Finds changes to a journal that were made after its run wrote it, if the lines show them: lines
+-- that are not JSON objects, steps that are missing or occur twice. Other readers skip lines that
+-- are not JSON objects, so commands report them.
 -- @module moonreel.runs.damage
 local base = require "moonreel.core.base"
 local tail = require "moonreel.runs.tail"
@@ -9,8 +9,8 @@ local damage = {}
 
 local SHOWN <const> = 5
 
--- What is wrong with the number of a step; nil: nothing. Each launch and each rollback says behind
--- which step it goes on.
+-- The fault in the number of a step; nil: no fault. Each launch and each rollback names the step
+-- after which it continues.
 local function wrong_step(self, entry)
   local step, due = entry.step, self.due
   if math.type(step) ~= "integer" then
@@ -23,14 +23,14 @@ local function wrong_step(self, entry)
       return step == due + 1 and ("step %d is missing before it"):format(due)
         or ("steps %d to %d are missing before it"):format(due, step - 1)
     elseif due and step < due and entry.kind == self.kind then
-      return ("step %d stands before it already"):format(step)
+      return ("step %d occurs before it already"):format(step)
     end
     self.kind = entry.kind
   end
 end
 
---- What is wrong with the lines of a journal.
----@param path string  of the file; it need not be there
+--- The faults in the lines of a journal.
+---@of the file; it may not exist
 ---@return string[]    each begins with file and line
 function damage.of(path)
   local list, self, number = {}, {}, 0
@@ -38,7 +38,7 @@ function damage.of(path)
     number = number + 1
     local entry = tail.decode(line)
     local why = entry and wrong_step(self, entry) or not entry
-      and ("no object of JSON, it is passed over: %s"):format(base.printable(line):sub(1, 60))
+      and ("is not a JSON object and is skipped: %s"):format(base.printable(line):sub(1, 60))
     if why then
       list[#list + 1] = ("%s:%d: %s"):format(path, number, why)
     end
@@ -46,8 +46,8 @@ function damage.of(path)
   return list
 end
 
---- Say it of the journals of a run, a line for each, not too many.
----@param parts table[]  of moonreel.runs.find.parts
+--- Prints the faults in the journals of a run, one line each, up to a limit.
+---@param parts table[]  from moonreel.runs.find.parts
 function damage.say(parts)
   for _, part in ipairs(parts) do
     local list = damage.of(part.dir .. "/journal.jsonl")

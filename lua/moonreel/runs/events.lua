@@ -1,36 +1,36 @@
 --- Reads from a journal the sessions of a run, and one line for each step that counts. A session
--- begins with the line "start"; this line and the line "rollback" name the step from which the run
--- continues, and earlier lines of later steps no longer count.
+-- begins with the line "start". This line and the line "rollback" name the step from which the run
+-- continues; earlier lines of later steps no longer count.
 -- @module moonreel.runs.events
 local run = require "moonreel.run"
 local tail = require "moonreel.runs.tail"
 
 local story = {}
 
-local LAST_STEP <const> = 100000000 -- a larger number is damage, and no step
+local LAST_STEP <const> = 100000000 -- a larger number is damage, not a step
 
 local Story = {}
 Story.__index = Story
 
 ---@class mr.Story
----@field steps table[]     lines "step" and "skip" that count, by their number, which may have gaps
----@field undone table[]    those that a later session or a rollback took back, in the order of time
----@field sessions table[]  {start = its line, first, last = numbers of its steps (nil: none), ended
----   = wall time of its newest line}, oldest first
+---@field steps table[]     lines "step" and "skip" that count, by their number; there may be gaps
+---@field undone table[]    lines that a later session or a rollback discarded, in the order of time
+---@field sessions table[]  {start = its line, first, last = numbers of its steps (nil: it has no
+---   steps), ended = wall time of its newest line}, oldest first
 ---@field events table[]    all other lines, in the order of time
 ---@field last table|nil    the newest line
----@field highest integer   the largest number of a step that counts; 0: none
+---@field highest integer   the largest number of a step that counts; 0: no step counts
 
---- An empty one.
----@param kept (fun(line: table): any)|nil  what is kept of the line of a step, not nil or false, in
----   place of the line; then no other lines are kept, either. A million lines take 300 MB
+--- Makes an empty story.
+---@param kept (fun(line: table): any)|nil  what is kept of a step's line (not nil or false) in
+---   place of the line; then other lines are not kept. A million lines take 300 MB
 ---@return mr.Story
 function story.new(kept)
   return setmetatable({ steps = {}, undone = {}, sessions = {}, events = {}, highest = 0,
     kept = kept }, Story)
 end
 
--- the run stands at a step: what lies beyond counts no more
+-- the run is at this step: later steps no longer count
 local function stand_at(self, step)
   for number = self.highest, step + 1, -1 do
     local line = self.steps[number]
@@ -51,8 +51,8 @@ local function add_step(self, line)
   end
 end
 
---- Take the next line.
----@param line table  of the journal
+--- Takes the next line.
+---@param line table  a line of the journal
 ---@return string     "session", "rollback", "step" (lines "step" and "skip") or "event"
 function Story:add(line)
   local kind, what = line.kind, "event"
@@ -88,9 +88,9 @@ function Story:curve()
   return list
 end
 
---- The story of a journal so far.
+--- Reads a journal up to its present end.
 ---@param path string  a run's directory, or the file
----@param kept function|nil  as story.new takes it
+---@as in story.new
 ---@return mr.Story
 function story.read(path, kept)
   local self = story.new(kept)
@@ -100,9 +100,9 @@ function story.read(path, kept)
   return self
 end
 
---- The steps that count of the parts of a run, one part behind the other; `stage` of each line is
--- the name of its stage, where there are stages.
----@param parts table[]  of moonreel.runs.find.parts; a part without a journal yet has no steps
+--- The steps that count in the parts of a run, one part after another; `stage` of each line is the
+-- name of its stage, if there are stages.
+---@from moonreel.runs.find.parts; a part without a journal has no steps
 ---@return table[]
 function story.steps(parts)
   local list = {}

@@ -1,17 +1,17 @@
---- The curve of a run as a table for other programs: one row for each step that counts, in order.
--- Columns are the fields of the journal's lines; numbers have the fewest digits that identify
--- them.
+--- Exports the curve of a run as a table for other programs: one row for each step that counts, in
+-- order. Columns are the fields of the journal's lines. Numbers have the fewest digits that
+-- identify them.
 -- @module moonreel.runs.export
 local exact = require "moonreel.text.exact"
 local json = require "moonreel.core.json"
 
 local export = {}
 
--- these come first, in this order; all others follow by name
+-- these columns come first, in this order; the others follow by name
 local FIRST <const> = { "step", "loss", "grad_norm", "lr", "epoch", "samples", "t", "time_s",
   "data_wait_s", "wall" }
 
--- a field that is a record of its own gives columns "gpu.power_w"
+-- a field that is a record gives columns such as "gpu.power_w"
 local function flatten(line, into, prefix)
   for key, value in pairs(line) do
     local name = prefix .. tostring(key)
@@ -39,8 +39,8 @@ local function row_of(line, seen)
   return line
 end
 
---- Rows and their columns.
----@param steps table[]  lines of the journal, of Story:curve
+--- The rows and their columns.
+---@lines of the journal, from Story:curve
 ---@return table[] rows
 ---@return string[] columns
 function export.rows(steps)
@@ -61,7 +61,7 @@ function export.rows(steps)
   return rows, table.move(others, 1, #others, #columns + 1, columns)
 end
 
--- a field of a CSV file: in quotes where commas, quotes or line ends are in it
+-- a field of a CSV file, in quotes if it contains commas, quotes or line ends
 local function field(value)
   if value == json.null then
     return ""
@@ -76,8 +76,8 @@ local function field(value)
   return text
 end
 
---- Write the steps as CSV: a line of names, then a line for each step. Ref: RFC 4180, but lines end
--- with a line feed alone. A field that a step does not have is empty.
+--- Writes the steps as CSV: a line of names, then a line for each step. Ref: RFC 4180, but lines
+-- end with a line feed only. A field that a step lacks is empty.
 ---@param steps table[]
 ---@param write fun(text: string)
 function export.csv(steps, write)
@@ -87,7 +87,7 @@ function export.csv(steps, write)
     names[i] = field(name)
   end
   write(table.concat(names, ",") .. "\n")
-  -- most fields are those of the line before
+  -- most fields have the value of the line before
   local last, texts, n = {}, {}, #columns
   for _, row in ipairs(rows) do
     for i = 1, n do
@@ -102,7 +102,7 @@ function export.csv(steps, write)
   end
 end
 
--- a value of JSON: keys of objects by name
+-- a value of JSON, with keys of objects sorted by name
 local function value_of(value)
   if type(value) == "number" then
     return value == value and value ~= math.huge and value ~= -math.huge and exact(value) or "null"
@@ -110,8 +110,8 @@ local function value_of(value)
   return json.encode(value)
 end
 
---- Write the steps as JSON lines: an object for each step, its fields in the order of the columns
--- of CSV; a field that a step does not have is left out.
+--- Writes the steps as JSON lines: an object for each step, with its fields in the order of the
+-- columns of CSV. A field that a step lacks is left out.
 ---@param steps table[]
 ---@param write fun(text: string)
 function export.json(steps, write)

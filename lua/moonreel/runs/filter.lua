@@ -6,14 +6,14 @@ local override = require "moonreel.recipe.override"
 
 local filter = {}
 
--- what a list says of each run; a field of the recipe is asked where its name is not one of these
+-- the columns of a list of runs; other names are fields of the recipe
 local COLUMNS <const> = { "name", "state", "step", "total", "loss", "age_s", "recipe", "stage",
   "host", "launches", "notes", "note" }
 
 -- longer signs first
 local SIGNS <const> = { "<=", ">=", "!=", "==", "=", "<", ">", "~" }
 
--- a number where it is one, else the text itself
+-- a number, if the text is one, else the text itself
 local function plain(value)
   if type(value) == "boolean" then
     return tostring(value)
@@ -21,7 +21,8 @@ local function plain(value)
   return tonumber(value) or value
 end
 
--- of two values of one kind, is a sign true? Numbers are compared as numbers, texts as texts.
+-- does a relation hold between two values of one kind? numbers are compared as numbers, texts as
+-- texts
 local TESTS <const> = {
   ["="] = function(a, b) return a == b end,
   ["!="] = function(a, b) return a ~= b end,
@@ -55,12 +56,12 @@ local function keys_of(key, word)
     near and (", or did you mean '" .. near .. "'?") or "", table.concat(COLUMNS, ", ")))
 end
 
---- Is a word of a command line a question?
+--- Is a word of a command line a condition?
 ---@param word string
 ---@return boolean
 function filter.is(word) return word:find("^[%a_][%w_.:%-]*[<>=!~]") ~= nil end
 
---- Read a question.
+--- Parses a condition.
 ---@param word string  FIELD, one of = != < <= > >= ~ (a part of the text), and a value
 ---@return table       {word, key, keys, sign, value}; raises MR_E_USAGE for unknown names and signs
 function filter.read(word)
@@ -96,10 +97,10 @@ local function value_in(tree, keys)
   return at
 end
 
---- Does a run answer a question with yes?
----@param question table  of filter.read
----@param row table       of glance.of
----@param settings table|nil  values of the run's settings, of glance.settings
+--- Does a run satisfy a condition?
+---@from filter.read
+---@from glance.of
+---@values of the run's settings, from glance.settings
 ---@return boolean
 function filter.holds(question, row, settings)
   local value
@@ -109,7 +110,7 @@ function filter.holds(question, row, settings)
     value = row[question.key]
   end
   if value == nil then
-    -- a field without a value is "none"
+    -- a field without a value has the text "none"
     value = "none"
   end
   value = plain(value)

@@ -1,5 +1,5 @@
---- Run directories: decides which folders are runs, which run a word means, and where a run has its
--- journals. A run may have started a moment ago, so one file is enough to recognize it.
+--- Finds run directories: decides which folders are runs, which run a word means, and where a run
+-- has its journals. A run may have started a moment ago, so one file is enough to recognize it.
 -- @module moonreel.runs.find
 local base = require "moonreel.core.base"
 local nearest = require "moonreel.text.nearest"
@@ -8,13 +8,13 @@ local run = require "moonreel.run"
 
 local find = {}
 
--- one of these makes a folder a run
+-- each of these makes a folder a run
 local MARKS <const> = { "journal.jsonl", "lock", "settings.json" }
 
---- The folder where runs lie when the command names none.
+--- The folder of runs if the command names none.
 find.OUTPUTS = "outputs"
 
---- Is a folder the directory of a run?
+--- Is this folder the directory of a run?
 ---@param dir string
 ---@return boolean
 function find.is_run(dir)
@@ -26,7 +26,8 @@ function find.is_run(dir)
   return false
 end
 
---- The last name of a path: "outputs/001-demo/" is "001-demo", "." the name of this folder.
+--- The last name of a path: "outputs/001-demo/" gives "001-demo", "." gives the name of this
+-- folder.
 ---@param dir string
 ---@return string
 function find.name(dir)
@@ -37,13 +38,13 @@ function find.name(dir)
   return name
 end
 
---- The runs of a folder, or the run that the folder is, in the order of their names.
+--- The runs in a folder, or the folder itself if it is a run, in the order of their names.
 ---@param folder string
----@return table[] runs  {name, dir}; raises MR_E_USAGE where there is no such folder
+---@return table[] runs  {name, dir}; raises MR_E_USAGE if there is no such folder
 function find.all(folder)
   if not base.exists(folder .. "/.") then
-    base.raise("MR_E_USAGE", ("%s: no such folder; try: moonreel runs FOLDER, the folder that "
-      .. "`outputs` names in the recipe"):format(folder))
+    base.raise("MR_E_USAGE", ("%s: no such folder; try: moonreel runs FOLDER, with the "
+      .. "folder that `outputs` names in the recipe"):format(folder))
   end
   if find.is_run(folder) then
     return { { name = find.name(folder), dir = folder } }
@@ -58,7 +59,7 @@ function find.all(folder)
   return list
 end
 
--- runs below a folder whose number or name is the word
+-- runs in a folder whose number or name is the word
 local function in_outputs(word, outputs)
   local list, names = {}, {}
   if not base.exists(outputs .. "/.") then
@@ -76,7 +77,7 @@ local function in_outputs(word, outputs)
   return list, names
 end
 
--- the one run of a list; raises where there are several
+-- the only run of a list; raises an error if there are several
 local function only(list, word, who)
   if #list > 1 then
     for i, one in ipairs(list) do
@@ -88,11 +89,11 @@ local function only(list, word, who)
   return list[1] and list[1].dir
 end
 
---- The directory of a run that is named by its path, by its whole name in a folder of runs, or,
--- where no recipe has the name, by its number or the rest of its name there; nil for other words.
+--- The directory of a run, by its path, by its full name in a folder of runs, or, if no recipe has
+-- the name, by its number or the rest of its name there; nil for other words.
 ---@param word string
 ---@param outputs string|nil  the folder, default outputs
----@return string|nil dir     raises MR_E_USAGE where several runs are meant
+---@return string|nil dir     raises MR_E_USAGE if several runs match
 function find.named(word, outputs)
   for _, dir in ipairs { word, (outputs or find.OUTPUTS) .. "/" .. word } do
     if word ~= "" and find.is_run(dir) then
@@ -104,12 +105,12 @@ function find.named(word, outputs)
   return not is_recipe and only(list, word, "") or nil
 end
 
---- The directory of the run that a word means: a path, or the name, the number or the rest of the
--- name of a run in outputs/ ("001-demo", "1", "demo").
+--- The directory of the run that a word means: a path, or the full name, the number or the rest of
+-- the name of a run in outputs/ ("001-demo", "1", "demo").
 ---@param word string
 ---@param command string  its name, for the error
----@param outputs? string where runs are looked up, other than outputs/
----@return string dir     raises MR_E_USAGE where no run or more than one run is meant
+---@a folder of runs other than outputs/
+---@return string dir     raises MR_E_USAGE if no run or more than one run matches
 function find.one(word, command, outputs)
   if find.is_run(word) then
     return (word:gsub("(.)/+$", "%1"))
@@ -124,8 +125,8 @@ function find.one(word, command, outputs)
     near and (", did you mean '" .. near .. "'?") or ""))
 end
 
---- The parts of a run that have a journal of their own: the run itself, or its stages that have
--- begun, oldest first.
+--- The parts of a run with their own journal: the run itself, or its stages that have begun, oldest
+-- first.
 ---@param dir string
 ---@return table[]  {dir, stage = name of the stage or nil}
 function find.parts(dir)

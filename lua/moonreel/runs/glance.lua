@@ -1,6 +1,5 @@
---- What a list of runs shows of each run: who writes it, its progress, its loss, its recipe. It
--- reads only the first line and the end of a journal, so that hundreds of runs take less than a
--- second.
+--- The row of a run in a list: its writer, progress, loss and recipe. It reads only the first line
+-- and the end of a journal, so that hundreds of runs take less than a second.
 -- @module moonreel.runs.glance
 local base = require "moonreel.core.base"
 local find = require "moonreel.runs.find"
@@ -11,16 +10,16 @@ local tail = require "moonreel.runs.tail"
 
 local glance = {}
 
-local HEAD_LINES <const> = 20 -- lines before the first "start" that are looked at
+local HEAD_LINES <const> = 20 -- most lines that are read in search of the first "start"
 
--- lines that say at which step the run stands
+-- kinds of lines with the current step of the run
 local STANDS <const> = { start = true, step = true, skip = true, rollback = true, stop = true,
   ["end"] = true }
 
 local function number(value) return type(value) == "number" and value or nil end
 local function whole(value) return math.type(value) == "integer" and value or nil end
 
--- the first line "start" of a journal; it stands at the beginning, perhaps behind some others
+-- the first line "start" of a journal; it is near the beginning
 local function first_start(path)
   local left = HEAD_LINES
   for entry in tail.open(path):entries() do
@@ -33,7 +32,7 @@ local function first_start(path)
   end
 end
 
--- what the end of a journal says: step, loss, total, last = kind of the newest line, wall
+-- the values at the end of a journal: step, loss, total, last = kind of the newest line, wall
 local function read_end(path)
   local seen = {}
   local bytes = tail.newest(path, function(entry)
@@ -54,7 +53,7 @@ local function read_end(path)
   return seen
 end
 
--- who holds the lock; a lock that cannot be read tells nothing
+-- the owner of the lock; a lock that cannot be read has no owner
 local function owner_of(dir)
   if not base.exists(dir .. "/lock") then
     return nil
@@ -63,8 +62,8 @@ local function owner_of(dir)
   return good and owner or nil
 end
 
--- Steps of the newest launch. Saves say it, too, so that a long journal need not be searched for
--- the line "start"; where there was only one launch the first line does.
+-- Steps of the newest launch. Saves also record them, so that a long journal need not be searched
+-- for the line "start". After only one launch the first line is enough.
 local function total_of(dir)
   local path = dir .. "/journal.jsonl"
   local start, owner = first_start(path), owner_of(dir)
@@ -75,13 +74,13 @@ local function total_of(dir)
   return entry and whole(entry.total)
 end
 
---- The state of a run: "running" (its writer lives, or is on another host, where it cannot be
--- seen), "finished", "stopped" (on request, and saved), "failed" (it ended by an error) or "dead"
--- (its writer was killed or its host restarted, without an end).
+--- The state of a run: "running" (its writer is alive, or on another host, where this cannot be
+-- checked), "finished", "stopped" (on request, and saved), "failed" (it ended with an error) or
+-- "dead" (its writer was killed or its host restarted, without an end).
 ---@param dir string
 ---@param last string|nil  kind of the newest line of its journal
 ---@return string state
----@return table|nil owner  of moonreel.run.owner
+---@return table|nil owner  from moonreel.run.owner
 function glance.state(dir, last)
   local owner = owner_of(dir)
   if owner and owner.owned then
@@ -94,14 +93,14 @@ function glance.state(dir, last)
   return owner and owner.fence > 0 and "failed" or "dead", owner
 end
 
---- Does a process write this run, as far as can be seen?
+--- Does a process write this run, as far as can be checked?
 ---@param dir string
 ---@return boolean
 function glance.running(dir)
   return (glance.state(dir)) == "running"
 end
 
--- "recipe" stands at the outermost level of settings.json, which is written with two spaces
+-- "recipe" is at the outermost level of settings.json, which is written with two spaces
 local function recipe_of(dir)
   local path = dir .. "/settings.json"
   local good, text = pcall(base.read_file, path)
@@ -110,19 +109,19 @@ local function recipe_of(dir)
   return decoded and type(name) == "table" and name[1] or nil, good and text or nil
 end
 
--- the values of settings.json alone: what set them is the larger part of the file
+-- only the values in settings.json; their origins are the larger part of the file
 local function values_of(text)
   local part = text and text:match('\n  "settings": (%b{})')
   local good, tree = pcall(json.decode, part or "")
   if good and type(tree) == "table" then
     return tree
   end
-  -- a brace inside of a text ends that part too early
+  -- a brace inside a text would end that part too early
   good, tree = pcall(json.decode, text or "")
   return good and type(tree) == "table" and type(tree.settings) == "table" and tree.settings or nil
 end
 
---- The values of a run's settings, as settings.json has them: records as tables, keys are text.
+--- The values of a run's settings, as in settings.json: records as tables, keys as texts.
 ---@param dir string
 ---@return table|nil
 function glance.settings(dir)
@@ -130,7 +129,7 @@ function glance.settings(dir)
   return values_of(good and text or nil)
 end
 
--- is the stage that a run is in its last one?
+-- is the current stage of a run its last one?
 local function is_last(text, stage)
   local tree = values_of(text)
   local list = tree and tree.stages
@@ -138,10 +137,10 @@ local function is_last(text, stage)
   return type(last) == "table" and last.name == stage
 end
 
---- What can be seen of a run at a glance. Fields are nil where the run does not say.
----@param one table  {name, dir} of find.all
+--- The row of a run. Fields are nil if the run does not record them.
+---@{name, dir} from find.all
 ---@return table     name, dir, state, step, total, loss, wall: seconds since 1970 of its newest
----   line; age_s: seconds since then; host: of who writes it; recipe; stage; notes: how many; last
+---   line; age_s: seconds since then; host: of its writer; recipe; stage; notes: their number; last
 ---   note; launches
 function glance.of(one)
   local parts = find.parts(one.dir)
@@ -170,9 +169,9 @@ function glance.of(one)
   return row
 end
 
-local RESTART_S <const> = 60 -- for a launcher to start the ranks again
+local RESTART_S <const> = 60 -- time for a launcher to restart the ranks
 
--- may the launcher of a run that has just lost a rank start it again?
+-- may the launcher of a run that has just lost a rank restart it?
 local function may_restart(dir)
   local row = glance.of { name = dir, dir = dir }
   if row.state ~= "failed" and row.state ~= "dead" or (row.age_s or math.huge) > RESTART_S then
@@ -183,7 +182,7 @@ local function may_restart(dir)
   return restarts > 0 and (ranks > 1 or type(tree.hostfile) == "string")
 end
 
---- Does a process write this run, or may its launcher start one for a rank that was just lost?
+--- Does a process write this run, or may its launcher restart a rank that was just lost?
 ---@param dir string
 ---@return boolean
 function glance.active(dir) return glance.running(dir) or may_restart(dir) end

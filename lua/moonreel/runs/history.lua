@@ -1,5 +1,6 @@
---- The events of a run in order of time, from all files that record them: journals of the run or of
--- its stages, notes, samples that could not be read. It may be asked again while the run writes.
+--- The events of a run in the order of time, from all files that record them: journals of the run
+-- or of its stages, notes, samples that could not be read. It may be read again while the run
+-- writes.
 -- @module moonreel.runs.history
 local find = require "moonreel.runs.find"
 local json = require "moonreel.core.json"
@@ -12,14 +13,14 @@ local history = {}
 local History = {}
 History.__index = History
 
----@param dir string          of the run
----@param every integer       one line for this many steps; all other lines are shown
+---@directory of the run
+---@print one line for this many steps; all other lines are shown
 ---@return mr.History
 function history.open(dir, every)
   return setmetatable({ dir = dir, every = every, files = {}, of_path = {} }, History)
 end
 
--- begin to follow a file, once
+-- begins to follow a file, once
 local function follow(self, path, kind, stage)
   if not self.of_path[path] then
     local one = { tail = tail.open(path), kind = kind, context = { stage = stage }, hosts = {} }
@@ -27,7 +28,7 @@ local function follow(self, path, kind, stage)
   end
 end
 
--- a stage may have begun since the last look
+-- finds new files: a stage may have begun since the last look
 local function find_files(self)
   follow(self, notes.path(self.dir), "notes")
   for _, part in ipairs(find.parts(self.dir)) do
@@ -36,9 +37,8 @@ local function find_files(self)
   end
 end
 
--- is this line of a journal shown? The first step of each launch is.
--- What a host says each minute is shown when it is the first of its launch, and when what is wrong
--- with the host has changed.
+-- Is this line of a journal shown? The first step of each launch is shown. The report of a host is
+-- shown if it is the first of its launch, or if the faults of the host have changed.
 local function is_shown(self, file, entry)
   if entry.kind == "node" and self.every > 1 then
     local faults = type(entry.faults) == "table" and json.encode(entry.faults) or ""
@@ -60,7 +60,7 @@ local function is_passed(self, file, line)
   return step and step % self.every ~= 0
 end
 
--- the lines that are worth decoding
+-- decodes the lines that may be shown
 local function entries_of(self, file)
   local lines = file.tail:lines()
   return function()
@@ -77,8 +77,8 @@ end
 local function read(self, file, into)
   for entry in entries_of(self, file) do
     local wall = entry.wall or file.kind == "quarantine" and entry.time
-    -- lines without a time stand at that of the line before them; lines of one file keep their
-    -- order, also where a clock was set back
+    -- A line without a time gets that of the line before. Lines of one file keep their order, even
+    -- if a clock was set back.
     file.wall = type(wall) == "number" and wall or file.wall
     file.place = math.max(file.place or 0, file.wall or 0)
     if entry.kind == "start" then
@@ -94,7 +94,7 @@ local function read(self, file, into)
   end
 end
 
---- What has happened since the last call, oldest first.
+--- The events since the last call, oldest first.
 ---@return table[]  {wall = seconds since 1970 or nil, kind, stage, text, entry}
 function History:more()
   find_files(self)
@@ -102,7 +102,7 @@ function History:more()
   for _, file in ipairs(self.files) do
     read(self, file, list)
   end
-  -- a stable order: lines of one file stay as they are
+  -- a stable order: lines of one file keep their order
   for i, one in ipairs(list) do
     one.at = i
   end

@@ -1,4 +1,4 @@
---- Where runs come from: which run started from a checkpoint of which other run, and the launches,
+--- The lineage of runs: which run started from a checkpoint of which other run, and the launches,
 -- stages and rollbacks within each.
 -- @module moonreel.runs.lineage
 local find = require "moonreel.runs.find"
@@ -7,10 +7,10 @@ local tail = require "moonreel.runs.tail"
 
 local lineage = {}
 
---- What the path of a checkpoint says: RUN/ckpt/step-N or RUN/stages/NAME/ckpt/step-N.
+--- Parses the path of a checkpoint: RUN/ckpt/step-N or RUN/stages/NAME/ckpt/step-N.
 ---@param path string
----@return table  dir: of the run, or the path itself outside of runs; stage; step; part:
----   the folder with the journal of what made it, nil of other paths
+---@return table  dir: of the run, or the path itself outside of runs; stage; step; part: the folder
+---   with the journal of the run that made it, nil for other paths
 function lineage.source(path)
   local dir, step = path:match("^(.*)/ckpt/step%-(%d+)/?$")
   if not dir then
@@ -28,7 +28,7 @@ function lineage.same(a, b)
   return a == b or (process.real_path(a) or a) == (process.real_path(b) or b)
 end
 
--- how a launch that did not begin afresh took its checkpoint
+-- how a launch that did not start from scratch used its checkpoint
 local function how_of(start, weights)
   if weights then
     return "--ckpt-path"
@@ -38,14 +38,14 @@ local function how_of(start, weights)
   return "--load"
 end
 
--- is this a line of a step, which there are many of?
+-- is this the line of a step, of which there are many?
 local function is_step(line) return line:find('"kind":"step"', 1, true) ~= nil end
 
---- What the journal of a run, or of a stage of it, says of its descent.
+--- The lineage in the journal of a run, or of a stage of it.
 ---@param dir string
 ---@return table[] events  in the order of time: {kind = "launch", number, step, wall, how, source =
----   {dir, stage, step}, back = steps taken back} and {kind = "rollback", step, from, why, wall};
----   how and source: of a launch that started from a checkpoint
+---   {dir, stage, step}, back = discarded steps} and {kind = "rollback", step, from, why, wall};
+---   how and source: for a launch that started from a checkpoint
 function lineage.events(dir)
   local list, weights, number, highest, newest = {}, nil, 0, 0, nil
   for line in tail.open(dir .. "/journal.jsonl"):lines() do
@@ -53,7 +53,7 @@ function lineage.events(dir)
       newest = line
     else
       local entry = tail.decode(line) or {}
-      -- of many lines of steps the number of the last one is needed
+      -- of many lines of steps only the number of the last one is needed
       highest = newest and math.tointeger(tonumber(newest:match('"step":(%d+)'))) or highest
       newest = nil
       local step = math.type(entry.step) == "integer" and entry.step
@@ -79,7 +79,7 @@ function lineage.events(dir)
   return list
 end
 
--- the run among these that a directory is; runs that were moved are known by their names
+-- the run with this directory; runs that were moved are found by their names
 local function known(runs, dir)
   for _, one in ipairs(runs) do
     if lineage.same(one.dir, dir) then
@@ -93,7 +93,7 @@ local function known(runs, dir)
   end
 end
 
--- what stands below a run that is not another run
+-- the entries below a run that are not other runs
 local function inner_of(part, events)
   local list = {}
   for _, event in ipairs(events) do
@@ -105,11 +105,11 @@ local function inner_of(part, events)
   return list
 end
 
---- The descent of runs.
----@param runs table[]  {name, dir} of find.all
+--- The lineage of several runs.
+---@param runs table[]  {name, dir} from find.all
 ---@return table[] roots  {run, how, source, children, parts = {{stage, how, source, inner =
 ---   events}}}: runs that started from no other run of the list; a root with a source started from
----   a checkpoint that lies elsewhere
+---   a checkpoint outside the list
 function lineage.of(runs)
   local nodes, roots, node_of = {}, {}, {}
   for i, one in ipairs(runs) do
@@ -126,7 +126,7 @@ function lineage.of(runs)
     local first = node.parts[1] or {}
     local parent = first.source and known(runs, first.source.dir)
     node.how, node.source = first.how, first.source
-    -- a run is younger than what it started from: only damaged journals have a circle
+    -- a run is younger than its source: only damaged journals have a circle
     local above, circle = parent and node_of[parent], false
     local at = above
     while at do

@@ -1,6 +1,6 @@
---- Notes that people write on a run: RUN/notes.jsonl, lines {kind = "note", text, step, wall}. They
--- have a file of their own because only the run writes its journal: it may be running, perhaps on
--- another host, and may keep back part of a line while its disk is full.
+--- Notes of users on a run: RUN/notes.jsonl, lines {kind = "note", text, step, wall}. They have
+-- their own file because only the run writes its journal: it may be running, perhaps on another
+-- host, and may keep back part of a line while its disk is full.
 -- @module moonreel.runs.notes
 local base = require "moonreel.core.base"
 local core_journal = require "moonreel.core.journal"
@@ -9,17 +9,17 @@ local tail = require "moonreel.runs.tail"
 
 local notes = {}
 
-local MOST <const> = 65536 -- bytes of a text
+local MOST <const> = 65536 -- largest size of a text in bytes
 
---- Where a run has its notes.
+--- The notes file of a run.
 ---@param dir string
 ---@return string path
 function notes.path(dir) return dir .. "/notes.jsonl" end
 
---- Add a note; it is on the disk when this returns.
----@param dir string        of the run
+--- Adds a note; it is on the disk when this returns.
+---@directory of the run
 ---@param text string       UTF-8, at most 64 KiB
----@param step integer|nil  at which the run stands
+---@the current step of the run
 ---@return table            the line; raises MR_E_USAGE for a text that is empty, too long or not
 ---   UTF-8, MR_E_IO
 function notes.add(dir, text, step)
@@ -38,7 +38,7 @@ function notes.add(dir, text, step)
   return entry
 end
 
---- How many notes a run has, and the newest one.
+--- The number of notes of a run, and the newest one.
 ---@param dir string
 ---@return integer
 ---@return string|nil text

@@ -1,5 +1,5 @@
---- Reads lines of a file that another process appends to, perhaps on another host. Each look opens
--- the file again, because network file systems show new lines only then. Only whole lines are
+--- Reads lines of a file to which another process appends, perhaps on another host. Each look opens
+-- the file again, because network file systems show new lines only then. Only complete lines are
 -- returned: the next writer cuts off a line that a crash left unfinished, and the position for the
 -- next look is never inside a line.
 -- @module moonreel.runs.tail
@@ -8,15 +8,15 @@ local json = require "moonreel.core.json"
 local tail = {}
 
 local BLOCK <const> = 1 << 16   -- bytes read at once
-local FIRST <const> = 1 << 15   -- bytes of the end that are looked at first
+local FIRST <const> = 1 << 15   -- bytes of the end that are read first
 local LARGE <const> = 1 << 18   -- bytes of a block that is only searched
-local SEARCHED <const> = 4 << 20 -- bytes of the end that are searched at most
-local MOST <const> = 8 << 20    -- and at most: a line has at most 1 MiB
+local SEARCHED <const> = 4 << 20 -- most bytes of the end that are searched
+local MOST <const> = 8 << 20    -- most bytes of the end that are read; a line has at most 1 MiB
 
 local Tail = {}
 Tail.__index = Tail
 
---- Follow a file from its beginning; it need not be there yet.
+--- Follows a file from its beginning; the file need not exist yet.
 ---@param path string
 ---@return mr.Tail
 function tail.open(path)
@@ -33,7 +33,7 @@ function tail.decode(line)
   end
 end
 
---- The step of a line "step", without decoding all of it: decoding all lines of a long journal
+--- The step of a line "step", without decoding the whole line: decoding all lines of a long journal
 -- takes seconds. nil: another kind of line, or one that has to be decoded.
 ---@param line string
 ---@return integer|nil
@@ -43,13 +43,13 @@ function tail.step_of(line)
     and math.tointeger(tonumber(line:match('"step":(%d+)'))) or nil
 end
 
---- The whole lines that were appended since the last call, one after the other.
+--- Iterates over the complete lines that were appended since the last call.
 ---@return fun(): string|nil
 function Tail:lines()
   local file = io.open(self.path, "rb")
   local rest, from = "", 1
   if file then
-    -- a file that is shorter than before is another one
+    -- a file that became shorter is another file
     if file:seek("end") < self.at then
       self.at = 0
     end
@@ -74,7 +74,7 @@ function Tail:lines()
   end
 end
 
---- The objects among these lines.
+--- Iterates over the objects among these lines.
 ---@return fun(): table|nil
 function Tail:entries()
   local lines = self:lines()
@@ -89,11 +89,11 @@ function Tail:entries()
   end
 end
 
---- Look at the newest lines of a file, newest first, until a function has seen enough. Only the end
--- of the file is read: more of it, up to 8 MiB, while the function wants more.
+--- Passes the newest lines of a file to a function, newest first, until it returns true. Only the
+-- end of the file is read: up to 8 MiB of it, as long as the function wants more.
 ---@param path string
----@param see fun(entry: table): boolean|nil  true: enough
----@return integer bytes  of the file; 0: it is not there
+---@true: enough
+---@return integer bytes  of the file; 0: it does not exist
 function tail.newest(path, see)
   local file <close> = io.open(path, "rb")
   if not file then
@@ -102,7 +102,7 @@ function tail.newest(path, see)
   local size = file:seek("end")
   local upper, block = size, FIRST
   local kept = ""
-  local cut = true -- what stands behind the last line break is not a whole line
+  local cut = true -- the text after the last line break is not a complete line
   while upper > 0 and size - upper < MOST do
     local lower = math.max(0, upper - block)
     file:seek("set", lower)
@@ -131,7 +131,8 @@ function tail.newest(path, see)
   return size
 end
 
--- the whole line around a place of a text that ends with a whole line; nil: it begins before it
+-- the complete line around a position of a text that ends with a complete line; nil: it begins
+-- before the text
 local function line_around(text, at, is_whole)
   local before = text:sub(1, at):match("^.*()\n")
   if not before and not is_whole then
@@ -140,10 +141,10 @@ local function line_around(text, at, is_whole)
   return text:sub((before or 0) + 1, (text:find("\n", at, true) or #text + 1) - 1)
 end
 
---- The newest line of a file that holds a text. Lines without it are not decoded.
+--- The newest line of a file that contains a text. Other lines are not decoded.
 ---@param path string
----@param plain string    as it stands in the line
----@return table|nil      nil: the last 4 MiB have no such line
+---@as it is written in the line
+---@return table|nil      nil: there is no such line in the last 4 MiB
 function tail.newest_with(path, plain)
   local file <close> = io.open(path, "rb")
   if not file then
@@ -163,7 +164,7 @@ function tail.newest_with(path, plain)
     if entry then
       return entry
     end
-    -- a line that begins before this block is looked at with the next one
+    -- a line that begins before this block is read with the next block
     upper, kept = lower, text:match("^[^\n]*\n") or text
   end
 end

@@ -5,17 +5,17 @@ local json = require "moonreel.core.json"
 
 local words = {}
 
-local MOST <const> = 160 -- characters of the fields of an unknown line
-local LAST_WALL <const> = 1e11 -- seconds since 1970 that are still taken for a time
+local MOST <const> = 160 -- most characters of the fields of an unknown line
+local LAST_WALL <const> = 1e11 -- larger seconds since 1970 are not a time
 
 local function number(value) return type(value) == "number" and value or nil end
 
--- a number as a form says, "-" where there is none
+-- a number in a format, "-" if there is no number
 local function shown(form, value)
   return number(value) and form:format(value) or "-"
 end
 
--- a whole number, also where a journal has it as 3.0 or not at all
+-- a whole number, even if a journal has it as 3.0 or lacks it
 local function count(value) return shown("%.0f", value) end
 
 local function size(value)
@@ -88,18 +88,18 @@ function texts.stop(entry)
     count(entry.step))
 end
 
---- What to say where a launch found no step to do.
+--- The text for a launch that found no step to do.
 ---@param step any    the last one
----@param name string  what the command line calls the run
+---@the name of the run for the command line
 ---@param stage string|nil
 ---@return string
 function words.complete(step, name, stage)
   local at = stage and ("stages.%s."):format(stage) or ""
-  return ("done: step %s, all steps were done before; to go on: moonreel train %s %ssteps=N, "
+  return ("done: step %s, all steps were done before; to continue: moonreel train %s %ssteps=N, "
     .. "with N above %s, or more epochs"):format(count(step), name, at, count(step))
 end
 
--- the launch asked for no batch
+-- did the launch draw no batch?
 local function asked_none(entry)
   local data = type(entry.data) == "table" and entry.data or {}
   return data.hits == 0 and data.waits == 0
@@ -141,7 +141,7 @@ end
 function texts.output(entry) return tostring(entry.text or "the log has lost its reader") end
 
 function texts.gap(entry)
-  return ("%s lines of the journal are missing: the disk did not take them"):format(
+  return ("%s lines of the journal are missing: the disk did not accept them"):format(
     count(entry.lines))
 end
 
@@ -168,7 +168,7 @@ function texts.histograms(entry)
   return ("step %s: %d histograms of weights and gradients"):format(count(entry.step), n)
 end
 
--- of all GPUs of a host: a number of each
+-- one value of each GPU of a host
 local function gpus_of(scalars, name)
   local list = {}
   for tag, x in pairs(scalars) do
@@ -234,7 +234,7 @@ local function other(entry)
     table.concat(fields, ", "):sub(1, MOST))
 end
 
---- The local time of a line, 19 characters; blanks where it has none that a clock shows.
+--- The local time of a line, 19 characters; blanks if it has no valid time.
 ---@param wall any  seconds since 1970
 ---@return string
 function words.time(wall)

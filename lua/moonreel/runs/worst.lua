@@ -1,16 +1,16 @@
 --- Ranks samples by loss, from a journal and the order of the data. A journal has the loss of a
--- step, and the order says which samples a step had. Each step is compared with earlier steps that
--- had the same bucket and a similar noise level, and a sample gets the mean of its steps. The mean
--- says more of a sample the fewer samples a step has and the more often the sample came.
+-- step, and the order says which samples a step had. Each step is compared with earlier steps of
+-- the same bucket and a similar noise level, and a sample gets the mean of its steps. The mean says
+-- more about a sample if steps have few samples and the sample occurs often.
 -- @module moonreel.runs.worst
 local audit = require "moonreel.runs.audit"
 
 local worst = {}
 
-local LEVELS <const> = 4         -- of noise
-local TIMES <const> = 1000       -- a time of the flow is in 0..1000
-local MEMORY <const> = 0.05      -- share of the newest step in the running mean and variance
-local LEAST <const> = 5          -- steps of a group before it can judge
+local LEVELS <const> = 4         -- number of noise levels
+local TIMES <const> = 1000       -- times of the flow are in 0..1000
+local MEMORY <const> = 0.05      -- weight of the newest step in the running mean and variance
+local LEAST <const> = 5          -- steps that a group needs before it is used
 
 -- the group of a step: its bucket and its noise level
 local function group_of(line)
@@ -19,7 +19,7 @@ local function group_of(line)
   return ("%s, noise %d of %d"):format(tostring(line.bucket), level + 1, LEVELS)
 end
 
--- how many deviations a loss lies above the running mean of its group; nil: the group is too young
+-- the deviations of a loss from the running mean of its group; nil: the group has too few steps
 local function judge(groups, line)
   local name = group_of(line)
   local group = groups[name]
@@ -49,14 +49,15 @@ local function add(samples, draw, i, line, score)
   one.loss_sum, one.step = one.loss_sum + line.loss, line.step
 end
 
---- The samples of a run by their losses.
----@param record table      of audit.read
+--- Ranks the samples of a run by their losses.
+---@from audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]    its sources, {name}
 ---@return table[] rows   the worst first: {source = number, row = from 1, times, score = mean
 ---   deviations above the group, loss = mean of its steps, step = the newest of them}
----@return table facts    steps: how many were judged; left: how many could not be, because their
----   lines have no loss or no digest or their group was too young; problem: why nothing could be
+---@return table facts    steps: number that were judged; left: number that could not be, because
+---   their lines have no loss or no digest or their group was too young; problem: the reason if no
+---   step could be
 function worst.of(record, order, list)
   local samples, groups, facts = {}, {}, { steps = 0, left = 0 }
   local _, problem = audit.walk(record, order, list, function(_, line, want)
