@@ -7,7 +7,7 @@ local regions = require "moonreel.optim.regions"
 
 local coded = {}
 
--- by the prefix of a row: its moment, and which of the results of encode it is; nil: the numbers
+-- by the prefix of a row: its moment, and the result of encode that it has; nil: plain numbers
 local parts = {}
 for _, moment in ipairs(regions.moments) do
   local of = regions.coded[moment.name]
@@ -16,7 +16,7 @@ for _, moment in ipairs(regions.moments) do
   parts[of.scale.prefix] = {moment = moment, of = of, result = 2}
 end
 
--- elements [from, to) of a tensor, where each stands for `per`
+-- elements [from, to) of a tensor, each of which stands for `per` numbers
 local function slice(source, name, dtype, from, to, per)
   from, to = from // per, (to + per - 1) // per
   local t = T.new(dtype, {to - from})
@@ -25,9 +25,9 @@ local function slice(source, name, dtype, from, to, per)
   return t
 end
 
---- Does a checkpoint have a moment of a parameter, in whatever bits?
+--- Does a checkpoint have a moment of a parameter, in any format?
 ---@param source mr.Checkpoint
----@param moment table   of regions.moments
+---@from regions.moments
 ---@param parameter string
 ---@return boolean
 function coded.has(source, moment, parameter)
@@ -35,12 +35,12 @@ function coded.has(source, moment, parameter)
     or source:info(regions.coded[moment.name].codes.prefix .. parameter)) ~= nil
 end
 
---- Numbers of a moment that a checkpoint has in 8 bits.
+--- The numbers of a moment that a checkpoint has in 8 bits.
 ---@param source mr.Checkpoint
----@param moment table   of regions.moments
+---@from regions.moments
 ---@param parameter string
 ---@param from integer   element, a multiple of the block
----@param to integer     behind the last
+---@end, not included
 ---@return mr.Tensor     [to - from] f32
 function coded.decode(source, moment, parameter, from, to)
   local of = regions.coded[moment.name]
@@ -49,7 +49,7 @@ function coded.decode(source, moment, parameter, from, to)
   return (ops.decode_dynamic8(codes, scale, of.how))
 end
 
--- numbers [from, to) of what this rank has of a parameter, given those of all of it
+-- numbers [from, to) of this rank's part of a parameter, given those of the whole
 local function own(p, from, to, numbers)
   if not p.cut then
     return numbers(from, to)
@@ -68,9 +68,9 @@ local function encode(source, moment, p, from, to)
   return ops.encode_dynamic8(numbers, codes, scale, how)
 end
 
---- Does a checkpoint have in other bits what a region holds of a parameter?
+--- Does a checkpoint have a region's values of a parameter in another format?
 ---@param source mr.Checkpoint
----@param region table   row of exec:regions()
+---@a row of exec:regions()
 ---@param parameter string
 ---@return boolean
 function coded.other(source, region, parameter)
@@ -79,11 +79,11 @@ function coded.other(source, region, parameter)
     and coded.has(source, part.moment, parameter)
 end
 
---- What a region holds of a parameter, made of what a checkpoint has in other bits.
+--- The values of a region for a parameter, converted from a checkpoint's other format.
 ---@param source mr.Checkpoint
----@param region table   row of exec:regions(), for which coded.other is true
----@param p table        of params:list()
----@param has table      of fill.part
+---@a row of exec:regions(), for which coded.other is true
+---@from params:list()
+---@from fill.part
 ---@return mr.Tensor
 function coded.made(source, region, p, has)
   local part, from = parts[region.prefix], has.from * region.per
@@ -98,11 +98,11 @@ function coded.made(source, region, p, has)
   return made[part.result]
 end
 
---- What a moment in other bits means to a run.
+--- A note about moments in another format.
 ---@param source mr.Checkpoint
 ---@param params mr.Params
----@param bits integer     of the run's moments
----@return string|nil      nil: the checkpoint has them as the run keeps them
+---@bits of the run's moments
+---@return string|nil      nil: the checkpoint has them in the run's format
 function coded.note(source, params, bits)
   local first = regions.moments[1]
   for _, p in ipairs(params:list()) do

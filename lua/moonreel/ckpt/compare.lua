@@ -11,10 +11,10 @@ local function same(a, b) return table.concat(a, ",") == table.concat(b, ",") en
 
 local read_options = options.declare("diff", {
   { "map", "table|function", "renames the tensors of b: {pattern = replacement} or a function" },
-  { "pattern", "text", "only names that it matches; * stands for anything" },
+  { "pattern", "text", "only matching names; * matches any text" },
 })
 
---- What differs between two checkpoints. Reads both.
+--- The differences between two checkpoints. Reads both.
 ---@param given table|nil    map = function(name) or {pattern = replacement} over the names of b;
 ---   pattern
 ---@return table rows         {name, problem; only = "a" or "b"; a, b: shape and dtype; differing,
@@ -74,8 +74,8 @@ function compare.diff(a, b, given)
         or ("%d of %d tensors differ"):format(#rows, #list)), #list
 end
 
---- Does the model of a recipe find its weights here? Rows: missing, unexpected, and shapes that
--- differ.
+--- Does a checkpoint have the weights of a recipe's model? Rows: missing, unexpected, and shapes
+-- that differ.
 ---@param ckpt mr.Checkpoint
 ---@param recipe string|table  a recipe's name, or settings
 function compare.fits(ckpt, recipe)
@@ -86,7 +86,7 @@ function compare.fits(ckpt, recipe)
     local found = plan.found[p.name]
     local name = found.weights or found.masters or found.averages
     local info = name and ckpt:info(name)
-    -- values that a checkpoint does not store are recomputed from the recipe
+    -- values that a checkpoint does not store are computed from the recipe
     if not info and not p.buffer and not plan.why_fresh(p.name) then
       rows[#rows + 1] = { name = p.name, problem = "missing", model = p.shape }
     elseif info and not same(info.shape, p.shape) then

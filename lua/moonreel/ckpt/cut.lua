@@ -1,12 +1,12 @@
---- Maps parameters that ranks share (moonreel.nn.split) to files, which store whole parameters:
--- which boxes of a whole parameter this rank has, in what order. A rank has a share of each part of
--- an axis, one after another.
+--- Maps parameters that ranks share (moonreel.nn.split) to files, which store whole parameters: the
+-- boxes of a whole parameter that this rank has, in order. A rank has a share of each part of an
+-- axis, one after another.
 -- @module moonreel.ckpt.cut
 local T = require "moonreel.core.tensor"
 
 local cut = {}
 
--- the part of an axis that this rank has of each part: {from, to}
+-- this rank's range of each part of an axis: {from, to}
 local function shares(p)
   local list, before = {}, 0
   for i, n in ipairs(p.cut.parts) do
@@ -18,7 +18,7 @@ local function shares(p)
 end
 
 --- The shape of this rank's share of a parameter.
----@param p table  of params:list(), with a cut
+---@param p table  from params:list(), with a cut
 ---@return integer[]
 function cut.own_shape(p)
   local shape = table.move(p.shape, 1, #p.shape, 1, {})
@@ -27,7 +27,7 @@ function cut.own_shape(p)
 end
 
 --- This rank's share of a whole parameter.
----@param p table          of params:list()
+---@from params:list()
 ---@param whole mr.Tensor  of shape p.shape
 ---@return mr.Tensor       [p.count]
 function cut.take(p, whole)
@@ -44,8 +44,8 @@ function cut.take(p, whole)
   return own
 end
 
--- Elements [from, to) of a matrix of `cols` columns as at most three boxes of rows and columns: the
--- rest of a row, rows, the beginning of one.
+-- Elements [from, to) of a matrix with `cols` columns as at most three boxes of rows and columns:
+-- the rest of a row, whole rows, the beginning of a row.
 local function boxes_of(cols, from, to)
   local list = {}
   while from < to do
@@ -59,9 +59,9 @@ local function boxes_of(cols, from, to)
   return list
 end
 
---- The shape of the whole in a checkpoint.
----@param p table      of params:list()
----@param per integer  elements along the last axis for each number
+--- The shape of the whole parameter in a checkpoint.
+---@from params:list()
+---@elements along the last axis for each number
 ---@return integer[]
 function cut.shape(p, per)
   local shape = table.move(p.shape, 1, #p.shape, 1, {})
@@ -69,18 +69,18 @@ function cut.shape(p, per)
   return shape
 end
 
---- Which boxes of the whole parameter some of this rank's elements are, in their order.
----@param p table       of params:list(), of one or two axes, with a cut
----@param from integer  element of its own
+--- The boxes of the whole parameter that contain some of this rank's elements, in their order.
+---@from params:list(), with one or two axes and a cut
+---@param from integer  element of this rank's share
 ---@param to integer
----@param per integer|nil  each number stands for `per` elements, along the last axis, and all of
----   this counts numbers; absent: 1
----@return table[]      {box = {{from, to} of each axis}, n = how many}
+---@param per integer|nil  each number stands for `per` elements along the last axis, and all counts
+---   are of numbers; absent: 1
+---@return table[]      {box = {{from, to} of each axis}, n = number of elements}
 function cut.boxes(p, from, to, per)
   per = per or 1
   local list, at, rank = {}, 0, #p.shape
   for _, share in ipairs(shares(p)) do
-    -- a matrix; one axis is its only row
+    -- a matrix; a single axis is its only row
     local rows, cols = { 0, rank > 1 and p.shape[1] or 1 }, { 0, p.shape[rank] // per }
     if p.cut.axis == rank - 1 then
       cols = { share[1] // per, share[2] // per }
@@ -100,8 +100,8 @@ function cut.boxes(p, from, to, per)
 end
 
 --- Boxes of a matrix as ranges of its elements, in their order.
----@param pieces table[]    of cut.boxes
----@param shape integer[]   of the matrix
+---@from cut.boxes
+---@shape of the matrix
 ---@return table[]          {range = {from, to}, n}
 function cut.ranges(pieces, shape)
   local list, cols = {}, shape[2]

@@ -16,7 +16,7 @@ local own = {}
 local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true,
   u8 = true, bool = true }
 
---- The tensor, read now; dtypes that nothing computes with (f16, f8, ...) become f32.
+--- The tensor, read now; storage-only dtypes (f16, f8, ...) become f32.
 ---@return mr.Tensor
 function own:tensor()
   local t = rawget(self, "kept")
@@ -36,7 +36,7 @@ function own:tensor()
   return t
 end
 
---- Numbers of the tensor, read piece by piece.
+--- Statistics of the tensor, read piece by piece.
 function own:stats() return self.ckpt:stats(self.name) end
 
 --- Counts of the finite values in equal bins, read piece by piece.
@@ -54,14 +54,14 @@ function own:hist(bins)
   end, self:stats(), bins or 32)
 end
 
---- Write it to a file; see save of a tensor.
+--- Writes it to a file; see save of a tensor.
 ---@param path string
 function own:save(path) return self:tensor():save(path) end
 
--- what plots and pictures take
+-- plots and pictures call this
 function Entry:__tensor() return self:tensor() end
 
--- arithmetic, length and positions are those of the tensor
+-- arithmetic, length and indexing are those of the tensor
 local function tensor_of(x)
   return getmetatable(x) == Entry and x:tensor() or x
 end
@@ -72,7 +72,7 @@ function Entry.__div(a, b) return tensor_of(a) / tensor_of(b) end
 function Entry.__unm(a) return -tensor_of(a) end
 function Entry:__len() return #tensor_of(self) end
 
--- what it offers: its own, its fields, and what tensors do
+-- its names for completion: its own, its fields, and the methods of tensors
 function Entry.__methods()
   local all = { name = true, dtype = true, shape = true, bytes = true }
   for key in pairs(own) do
@@ -81,7 +81,7 @@ function Entry.__methods()
   return setmetatable(all, { __methods = T.methods })
 end
 
--- positions and whatever else a tensor can do
+-- indexing, and everything else that a tensor can do
 function Entry.__index(self, key)
   if own[key] then
     return own[key]
@@ -98,8 +98,8 @@ function Entry.__tostring(self)
     self.dtype, listing.size(self.bytes))
 end
 
---- A tensor by name, not read yet; nil when there is none. Raises when the file holds one that
--- cannot be read.
+--- A tensor by name, not read yet; nil if there is none. Raises an error if the file has a tensor
+-- of this name that cannot be read.
 ---@param ckpt mr.Checkpoint
 ---@param name string
 ---@return moonreel.Entry|nil

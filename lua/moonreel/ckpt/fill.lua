@@ -5,13 +5,13 @@ local start = require "moonreel.ckpt.start"
 
 local fill = {}
 
---- What a region holds of a parameter.
----@param r table       row of exec:regions()
----@param p table       of params:list()
----@param mine table|nil  {start, stop}: elements of all parameters that count; nil: all
----@return table|nil has  shape of all of it, of all ranks; from, to: elements of its own; at: where
----   these begin in the region; pieces: what of all of it these are, in their order, {n = elements,
----   range = {from, to}, or box = {{from, to} of each axis}, or all}; nil: nothing
+--- The part of a parameter that a region has.
+---@a row of exec:regions()
+---@from params:list()
+---@param mine table|nil  {start, stop}: range in the elements of all parameters; nil: all
+---@return table|nil has  shape: of the whole, over all ranks; from, to: its own elements; at: where
+---   these begin in the region; pieces: their places in the whole, in order, {n = elements, range =
+---   {from, to}, or box = {{from, to} of each axis}, or all}; nil: no part
 function fill.part(r, p, mine)
   local first = math.max(p.offset, r.start, mine and mine.start or 0)
   local last = math.min(p.offset + p.count, r.stop, mine and mine.stop or math.maxinteger)
@@ -30,31 +30,31 @@ function fill.part(r, p, mine)
   return has
 end
 
---- Write the part of a parameter that a region holds.
+--- Writes the part of a parameter that a region has.
 ---@param run mr.Exec
----@param r table           row of exec:regions()
----@param has table         of fill.part
----@param tensor mr.Tensor  its elements, in any dtype
+---@a row of exec:regions()
+---@from fill.part
+---@its elements, in any dtype
 function fill.write(run, r, has, tensor)
-  -- the collector cannot see how large tensors are: each is closed when it is done with
+  -- the garbage collector does not see the size of tensors, so each is closed after use
   local other <close> = tensor.dtype ~= r.dtype and tensor:to(r.dtype) or nil
   run:write(r.name, has.at, other or tensor)
 end
 
---- Load weights alone, what fits; the averages start from them.
+--- Loads only weights, as far as they fit; the averages start from them.
 ---@param run mr.Exec
 ---@param params mr.Params
 ---@param source mr.Checkpoint
----@param how table|nil   maps of the families (start.lua); average: averaged weights where there
----   are, else the weight itself; finite: as start.read has it
----@return table report   of start.read
+---@param how table|nil   maps of the families (start.lua); average: averaged weights, if there are
+---   any, else the weight itself; finite: as in start.read
+---@return table report   from start.read
 function fill.weights(run, params, source, how)
   local into, exact = {}, false
   for _, r in ipairs(run:regions()) do
     if r.role ~= "state" and not r.shared then
       into[#into + 1] = r
     end
-    -- masters say more than the weights rounded from them, where there is room for it
+    -- masters are more exact than the weights rounded from them, if there is a region for them
     exact = exact or r.role == "master" or (r.role == "weights" and r.dtype == "f32")
   end
   how = how or {}

@@ -1,4 +1,4 @@
---- Checkpoints: open and read them, save them while training continues, find the right one.
+--- Checkpoints: opens and reads them, saves them while training continues, finds the right one.
 -- Reference: reliability.md section 3; C side: core/include/moonreel/ckpt.h.
 -- @module moonreel.ckpt
 local core = require "moonreel.core.ckpt"
@@ -11,10 +11,9 @@ local run = require "moonreel.run"
 local ckpt = {}
 
 ---@class mr.Checkpoint
----@field path string       what was opened
+---@field path string       the opened path
 ---@field step integer?     nil for plain weights
---- @field manifest table? what the manifest says apart from files and tensors; nil for plain
--- weights
+---@field manifest table? the manifest without files and tensors; nil for plain weights
 ---@field metadata table    __metadata__ of a plain file
 local Checkpoint = {}
 Checkpoint.__name = "mr.Checkpoint"
@@ -38,14 +37,13 @@ function Checkpoint:names() return self.handle:names() end
 --- {name, dtype, shape, bytes} of one tensor, or nil.
 function Checkpoint:info(name) return self.handle:info(name) end
 
---- {name, why} of tensors that are in the file and cannot be read.
+--- {name, why} of tensors in the file that cannot be read.
 ---@return table[]
 function Checkpoint:refused() return self.handle:refused() end
 
---- Read a tensor: as raw bytes, or straight to a place in host memory.
--- read(name) and read(name, offset, n) return text; read(name, pointer, bytes) fills `bytes` bytes
--- at a lightuserdata, which must be the whole tensor. Bytes of a checkpoint are compared with their
--- hash first.
+--- Reads a tensor: as raw bytes, or directly into host memory. read(name) and read(name, offset, n)
+-- return text; read(name, pointer, bytes) fills `bytes` bytes at a lightuserdata, which must be the
+-- whole tensor. Bytes of a checkpoint are first compared with their hash.
 function Checkpoint:read(name, where, n)
   if type(where) == "userdata" then
     return self.handle:read_into(name, where, n)
@@ -53,10 +51,11 @@ function Checkpoint:read(name, where, n)
   return self.handle:read(name, where, n)
 end
 
---- Read tensors or parts of them, in one go and in the order of the files: of a checkpoint no block
--- is read that holds none of them.
----@param rows table[]  {name =, ptr = place in host memory, bytes =}, and of a part range = {from,
----   to} (elements of the flattened tensor, from 0) or box = {{from, to}, ...} (per dimension)
+--- Reads tensors or parts of them, all at once and in the order of the files. Blocks of a
+-- checkpoint without any of them are not read.
+---@param rows table[]  {name =, ptr = address in host memory, bytes =}, and for a part range =
+---   {from, to} (elements of the flattened tensor, from 0) or box = {{from, to}, ...} (per
+---   dimension)
 function Checkpoint:read_slices(rows) self.handle:read_slices(rows) end
 
 --- Bytes read from the files of a checkpoint since it was opened.
@@ -67,17 +66,17 @@ function Checkpoint:bytes_read() return self.handle:bytes_read() end
 function Checkpoint:stats(name) return self.handle:stats(name) end
 
 --- {n, differing, first, max_abs, distance} between a tensor and one of another checkpoint (of the
--- same name unless given), bit for bit.
+-- same name by default), bit for bit.
 function Checkpoint:compare(other, name, name_there)
   return self.handle:compare(other.handle, name, name_there)
 end
 
---- Read every byte and compare all hashes, or the CRCs of weights of torch; raises when one
--- differs. Readers that load a checkpoint together verify a share each: as many bytes, to one MiB,
--- whatever the files; together each byte once.
----@param part integer|nil   which of them, from 1 on; nil: all of it
----@param parts integer|nil  how many there are
----@return table|nil rows  {verified = path, tensors, bytes}: prints as a line; nil of a share
+--- Reads every byte and compares all hashes, or the CRCs of weights of torch; raises an error if
+-- one differs. Readers that load a checkpoint together verify a share each: the same number of
+-- bytes, to one MiB, whatever the files; together each byte once.
+---@param part integer|nil   number of the share, from 1 on; nil: all of it
+---@param parts integer|nil  number of shares
+---@return table|nil rows  {verified = path, tensors, bytes}: prints as a line; nil for a share
 function Checkpoint:verify(part, parts)
   self.handle:verify(part, parts)
   if part then
@@ -88,10 +87,10 @@ function Checkpoint:verify(part, parts)
   return listing.new({ { verified = self.path, tensors = #self:names(), bytes = self.bytes } },
     { { key = "verified" }, { key = "tensors", right = true },
       { key = "bytes", title = "size", right = true, format = listing.size } },
-    self.manifest and "every byte is as its hash says" or "every byte is as its CRC says")
+    self.manifest and "every byte matches its hash" or "every byte matches its CRC")
 end
 
---- Close the files; harmless twice.
+--- Closes the files; a second call has no effect.
 function Checkpoint:close() self.handle:close() end
 Checkpoint.__close = Checkpoint.close
 
@@ -100,8 +99,8 @@ function Checkpoint:__tostring() return ("mr.Checkpoint: %s"):format(self.path) 
 -- fields that not every checkpoint has
 local absent = { manifest = true, step = true, verified = true }
 
--- what looks into it (ls, tree, settings, a tensor by name) comes from moonreel.ckpt.look, on first
--- use
+-- methods for looking into it (ls, tree, settings, a tensor by name) are loaded from
+-- moonreel.ckpt.look on first use
 function Checkpoint:__index(key)
   if Checkpoint[key] ~= nil then
     return Checkpoint[key]
@@ -121,11 +120,12 @@ function Checkpoint.__methods()
   return setmetatable(all, { __methods = require("moonreel.ckpt.look").methods })
 end
 
---- Open a checkpoint directory, a .safetensors file, its index file, or a folder with one of these.
+--- Opens a checkpoint directory, a .safetensors file, its index file, or a folder with one of
+-- these.
 ---@return mr.Checkpoint
 function ckpt.open(path) return wrap(core.open(path)) end
 
---- Open a file that lies in the folder of released weights; nil: there is none.
+--- Opens a file in the folder of released weights; nil: there is no such file.
 ---@param source mr.Checkpoint
 ---@param name string
 ---@return mr.Checkpoint|nil
@@ -134,11 +134,10 @@ function ckpt.beside(source, name)
   return not source.manifest and base.exists(path) and ckpt.open(path) or nil
 end
 
---- Open the newest valid checkpoint of a run directory; damaged ones are passed over.
----@param run_dir string
----@param lock userdata?  the run's lock: damaged directories are set aside as .bad-
+--- Opens the newest valid checkpoint of a run directory; damaged ones are skipped.
+---@param lock userdata?  the run's lock: damaged directories are renamed to .bad-
 ---@return mr.Checkpoint
----@return string[] notes  one line per checkpoint passed over
+---@return string[] notes  one line per skipped checkpoint
 function ckpt.newest(run_dir, lock)
   local handle, notes = core.open_newest(run_dir, lock)
   return wrap(handle), notes
@@ -150,7 +149,7 @@ function ckpt.steps(run_dir) return core.steps(run_dir) end
 
 local KEPT, READ_BACK = 3, 2
 
---- How many checkpoints a run keeps: never fewer than the two that passed a read-back.
+--- The number of checkpoints that a run keeps: never fewer than the two that passed a read-back.
 ---@param n integer|nil  keep_n_latest
 ---@return number  math.huge: all
 function ckpt.kept(n)
@@ -158,18 +157,18 @@ function ckpt.kept(n)
   return n > 0 and math.max(n, READ_BACK) or math.huge
 end
 
---- Remove the checkpoints of steps after this one, which the run leaves behind, the newest first.
----@param lock userdata  of the run
+--- Removes the checkpoints of later steps, which the run no longer needs, newest first.
+---@param lock userdata  lock of the run
 ---@param step integer
 function ckpt.drop_after(lock, step) core.drop_after(lock, step) end
 
 --- The directory of one step of a run.
 function ckpt.dir(run_dir, step) return ("%s/ckpt/step-%012d"):format(run_dir, step) end
 
---- The newest checkpoint of the stage before the one of a run directory: recipe.previous of its
+--- The newest checkpoint of the stage before that of a run directory: recipe.previous in its
 -- recipe.
 ---@param run_dir string|nil
----@return string|nil path  nil: it is no stage, it is the first, or there is no such file
+---@return string|nil path  nil: it is not a stage, or the first one, or there is no checkpoint
 function ckpt.before(run_dir)
   local outer, before = run.outer(run_dir or ""), nil
   for _, stage in ipairs(outer and run.stages(outer) or {}) do
@@ -181,7 +180,7 @@ function ckpt.before(run_dir)
   end
 end
 
---- Write tensors to one safetensors file.
+--- Writes tensors to one safetensors file.
 ---@param tensors table[]  rows {name=, dtype=, shape=, ptr= pointer or raw bytes, bytes=}
 ---@param metadata table?  texts
 function ckpt.write(path, tensors, metadata) core.write(path, tensors, metadata) end
@@ -191,16 +190,16 @@ local Saver = {}
 Saver.__index = Saver
 Saver.__name = "mr.Saver"
 
---- Start a saver for a run directory. From then on only its thread asks the disk for anything.
--- Several ranks write a checkpoint together: each has a saver and saves its own ranges and boxes of
--- the tensors, all in the same order; rank 0 has the lock and opens first.
+--- Starts a saver for a run directory. From then on only its thread accesses the disk. Several
+-- ranks write a checkpoint together: each has a saver and saves its own ranges and boxes of the
+-- tensors, all in the same order. Rank 0 has the lock and opens first.
 ---@param run_dir string
 ---@param opts table|nil  lock (of moonreel.run; else rank 0 takes one itself), rank, ranks (0 of
----   1), fence (from rank 1 on: of rank 0's lock; that in force), keep (newest to keep, 3; -1:
----   all), buffer_bytes (save() goes through a buffer of this size and waits; 0: it copies all and
----   returns), keep_every (steps that are multiples stay for good), attempts (per save, 3),
----   intervals_max (saves in a row without a commit before check() raises, 3), deadline_s (how
----   long one save may take before it counts as stuck and is not waited for any more, 600)
+---   1), fence (from rank 1 on: of rank 0's lock; the current one), keep (newest to keep, 3; -1:
+---   all), buffer_bytes (save() writes through a buffer of this size and waits; 0: it copies all
+---   and returns), keep_every (multiples of this step are kept for good), attempts (per save, 3),
+---   intervals_max (failed saves in a row before check() raises an error, 3), deadline_s (longest
+---   time of one save before it counts as stuck and is no longer waited for, 600)
 ---@return mr.Saver
 function ckpt.saver(run_dir, opts)
   opts = opts or {}
@@ -211,38 +210,39 @@ function ckpt.saver(run_dir, opts)
 end
 
 local read_request = options.declare("saver:save", {
-  { "step", "integer", "that is saved; required" },
-  { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}; of "
-    .. "a part also range = {from, to} or box = {{from, to}, ...}; of what a device keeps exec =, "
+  { "step", "integer", "step of the checkpoint; required" },
+  { "tensors", "table", "rows {name =, dtype =, shape =, ptr = pointer or raw bytes, bytes =}; for "
+    .. "a part also range = {from, to} or box = {{from, to}, ...}; for device memory exec =, "
     .. "region =, at = bytes instead of ptr" },
   { "meta", "table", "recipe_hash, dataset_fingerprint, sampler (texts), seed (integer), machine "
-    .. "{isa, threads, libraries}, and whatever else the manifest shall keep; of rank 0" },
-  { "wait", "boolean", "for a free buffer: the last save of a run", default = false },
+    .. "{isa, threads, libraries}, and other values for the manifest; from rank 0" },
+  { "wait", "boolean", "wait for a free buffer, for the last save of a run", default = false },
 })
 
---- Take a snapshot and let the writer thread commit it. Memory is free again when this returns.
+--- Takes a snapshot and lets the writer thread commit it. The memory may be changed when this
+-- returns.
 ---@param req table  step, tensors, meta, wait
 ---@return boolean taken  false: the save was skipped, or with buffer_bytes not committed; poll()
----   tells why
+---   says why
 function Saver:save(req)
   req = read_request(req)
   return self.handle:save(req.step, req.tensors, req.meta and json.encode(req.meta), req.wait)
 end
 
---- Allocate the snapshot buffers for these tensors now, so that no save does.
+--- Allocates the snapshot buffers for these tensors now, so that no save has to.
 function Saver:prepare(tensors, buffers) self.handle:prepare(tensors, buffers) end
 
---- Some ranks of the save that is under way are lost: wait at most this long, in seconds, for the
--- parts of the others.
+--- Some ranks of the save in progress are lost: wait at most this long, in seconds, for the parts
+-- of the others.
 function Saver:part(seconds) self.handle:part(seconds) end
 
---- Wait until nothing is pending; raises when that takes longer than timeout_s, when a save is
--- stuck, and when the newest save was skipped or ended without a commit.
----@param timeout_s number|nil  without end
+--- Waits until no save is pending. Raises an error if that takes longer than timeout_s, if a save
+-- is stuck, or if the newest save was skipped or failed.
+---@param timeout_s number|nil  nil: no limit
 function Saver:wait(timeout_s) self.handle:wait(timeout_s) end
 
---- Raise MR_E_CKPT (exit 8) after three saves in a row without a commit, MR_E_LOCK when the run was
--- taken over.
+--- Raises MR_E_CKPT (exit 8) after three failed saves in a row, MR_E_LOCK if the run was taken
+-- over.
 function Saver:check() self.handle:check() end
 
 --- {commits, failures, failures_in_row, pending, last_commit}
@@ -252,7 +252,7 @@ function Saver:status() return self.handle:status() end
 -- step, bytes, copy_s, write_s, text}.
 function Saver:poll() return self.handle:poll() end
 
---- Finish what is pending and stop the thread; harmless twice.
+--- Finishes pending saves and stops the thread; a second call has no effect.
 function Saver:close()
   self.handle:close()
   if self.lock then
@@ -261,8 +261,8 @@ function Saver:close()
 end
 Saver.__close = Saver.close
 
---- What differs between the machine that wrote a checkpoint and this one; empty: a resumed run is
--- the same bit for bit.
+--- The differences between the machine that wrote a checkpoint and this one; if empty, a resumed
+-- run is the same bit for bit.
 ---@param manifest table
 ---@param machine table  {isa=, threads=, libraries = {name = version}}
 ---@return string[]
@@ -294,22 +294,22 @@ end
 
 local resolve = require "moonreel.ckpt.resolve"
 
---- What `--load` or `--ckpt-path` means: see moonreel.ckpt.resolve.
+--- Finds what `--load` or `--ckpt-path` means: see moonreel.ckpt.resolve.
 ckpt.resolve = resolve.resolve
 
---- Open what a spec means, not verified: the newest that it names, damaged or not.
----@param spec string      as for resolve
----@param outputs string?  directory of the runs
+--- Opens the newest checkpoint that a spec names, without verification, damaged or not.
+---@as in resolve
+---@directory of the runs
 ---@return mr.Checkpoint
----@return table found     of resolve
+---@return table found     from resolve
 function ckpt.find(spec, outputs)
   local found = ckpt.resolve(spec, outputs)
   return ckpt.open(found.candidates[1]), found
 end
 
---- Open the newest of what resolve found that opens at all; verifies nothing.
----@param found table  of ckpt.resolve
----@return mr.Checkpoint|nil  nil: none opens
+--- Opens the newest checkpoint that resolve found and that can be opened; verifies nothing.
+---@param found table  from ckpt.resolve
+---@return mr.Checkpoint|nil  nil: none can be opened
 function ckpt.glance(found)
   local paths = found.candidates
   if found.fallback and found.run then
@@ -326,11 +326,11 @@ function ckpt.glance(found)
   end
 end
 
---- Open what resolve found.
----@param found table      of ckpt.resolve
----@param lock userdata?   lock of the run, where it continues
+--- Opens the checkpoint that resolve found.
+---@from ckpt.resolve
+---@lock of the run, if it continues
 ---@return mr.Checkpoint
----@return string[] notes  checkpoints passed over and why
+---@return string[] notes  skipped checkpoints and the reasons
 function ckpt.load(found, lock)
   if found.fallback and found.run then
     return ckpt.newest(found.run, lock)
@@ -352,11 +352,11 @@ function ckpt.load(found, lock)
       return result, notes
     end
     last = result
-    -- a request to stop says nothing against what was being read
+    -- a stop request does not mean that the checkpoint is damaged
     if not found.fallback or type(result) == "table" and result.code == "MR_E_STOPPED" then
       break
     end
-    notes[#notes + 1] = ("%s passed over: %s"):format(path, tostring(result))
+    notes[#notes + 1] = ("%s was skipped: %s"):format(path, tostring(result))
   end
   if type(last) == "table" and last.code then
     local dir = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
@@ -366,7 +366,7 @@ function ckpt.load(found, lock)
     end
     error(last, 0)
   end
-  base.raise("MR_E_CKPT", ("%s: nothing to load: %s"):format(found.spec, tostring(last)))
+  base.raise("MR_E_CKPT", ("%s: there is nothing to load: %s"):format(found.spec, tostring(last)))
 end
 
 return ckpt

@@ -1,5 +1,5 @@
---- Inspecting a checkpoint: lists, trees, a tensor by its name, lineage. Data is read only when it
--- is used. Methods of mr.Checkpoint; results are lists of rows that print as tables.
+--- Inspects a checkpoint: lists, trees, a tensor by its name, lineage. Data is read only when it is
+-- used. These are methods of mr.Checkpoint; results are lists of rows that print as tables.
 -- @module moonreel.ckpt.look
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -22,8 +22,8 @@ look.methods = methods
 local columns = { { key = "name" }, { key = "shape", format = listing.shape }, { key = "dtype" },
   { key = "bytes", title = "size", right = true, format = listing.size } }
 
---- Tensors that a pattern matches, in natural order.
----@param pattern string|nil  `*` stands for anything, dots too
+--- Tensors that match a pattern, in natural order.
+---@`*` matches any text, including dots
 function methods:ls(pattern)
   local rows, total = {}, 0
   for _, name in ipairs(names.matching(names.sort(self:names()), pattern)) do
@@ -33,7 +33,7 @@ function methods:ls(pattern)
   return listing.new(rows, columns, ("%d tensors, %s"):format(#rows, listing.size(total)))
 end
 
---- How many tensors, elements and bytes, by kind (weights, EMA, moments).
+--- The number of tensors, elements and bytes, by kind (weights, EMA, moments).
 ---@param pattern string|nil
 function methods:count(pattern)
   local sums, rows = {}, {}
@@ -52,7 +52,7 @@ function methods:count(pattern)
     { key = "bytes", title = "size", right = true, format = listing.size } })
 end
 
---- Names as a tree, summed below `depth` levels.
+--- The names as a tree, summed below `depth` levels.
 ---@param depth integer|nil  2
 function methods:tree(depth)
   local rows, by_path = {}, {}
@@ -80,7 +80,7 @@ function methods:tree(depth)
     { key = "bytes", title = "size", right = true, format = listing.size } })
 end
 
--- ---- where it comes from
+-- ---- lineage
 
 local function run_dir(ckpt) return ckpt.manifest and ckpt.path:match("^(.*)/ckpt/[^/]+$") end
 
@@ -96,7 +96,7 @@ function fields.settings(ckpt)
   return nil
 end
 
--- who wrote it: rows of key and value from the manifest
+-- its origin: rows of key and value from the manifest
 function fields.lineage(ckpt)
   local rows = {}
   if not ckpt.manifest then
@@ -119,8 +119,8 @@ function fields.lineage(ckpt)
     or "not verified: ckpt:verify() compares all hashes")
 end
 
---- A field of a checkpoint that is found when asked for: settings, lineage, or a tensor by its
--- name. Raises MR_E_USAGE, with the nearest name, for any other.
+--- A field of a checkpoint that is computed on first use: settings, lineage, or a tensor by its
+-- name. Raises MR_E_USAGE, with the nearest name, for other names.
 function look.field(ckpt, key)
   if fields[key] then
     return fields[key](ckpt)
@@ -136,7 +136,8 @@ function look.field(ckpt, key)
     end
   end
   local near = nearest(key, known)
-  base.raise("MR_E_USAGE", ("%s: no tensor, field or method '%s'%s"):format(ckpt.path, clean(key),
+  base.raise("MR_E_USAGE", ("%s: there is no tensor, field or method '%s'%s"):format(ckpt.path,
+    clean(key),
     near and (", did you mean '%s'?"):format(near) or "; try: ckpt:ls()"))
 end
 

@@ -7,7 +7,7 @@ local start = require "moonreel.ckpt.start"
 
 local model = {}
 
--- f(kind, family) of all that families know, in their order, until it returns something
+-- calls f(kind, family) for all kinds of all families, in order, until it returns something
 local function each_kind(f)
   for _, family in ipairs(families.all()) do
     local map = family:open "weights"
@@ -20,7 +20,7 @@ local function each_kind(f)
   end
 end
 
--- the largest number that a pattern finds in names, and one for 0
+-- the largest number that a pattern finds in names, plus one, since counting begins at 0
 local function count(has, pattern)
   local most = 0
   for name in pairs(has) do
@@ -30,7 +30,7 @@ local function count(has, pattern)
   return most
 end
 
--- what a kind says of a file
+-- what a kind says about a file
 local function described(kind, source, has)
   local facts = {}
   for _, row in ipairs(kind.facts) do
@@ -42,9 +42,9 @@ local function described(kind, source, has)
   return { name = kind.name, facts = facts }
 end
 
---- What the names of a file say.
+--- The model that the names of a file belong to.
 ---@param source mr.Checkpoint
----@return table|nil  name; facts: {name, value}; nil: no family knows them
+---@return table|nil  name; facts: {name, value}; nil: no family recognizes them
 function model.of(source)
   local has = start.bare(source)
   return each_kind(function(kind)
@@ -52,10 +52,10 @@ function model.of(source)
   end)
 end
 
---- The family of a file, which may stand in one of some records.
+--- The family of a file, for one of these records.
 ---@param source mr.Checkpoint
 ---@param ... string      "vae", "text_encoder", "clip"
----@return mr.Family      the only one that knows its tensors
+---@return mr.Family      the only one that recognizes its tensors
 function model.family(source, ...)
   local has, records, known = start.bare(source), { ... }, {}
   local function stands(family)
@@ -79,8 +79,8 @@ function model.family(source, ...)
     source.path, table.concat(records, " or ")))
 end
 
---- The same in one line.
----@param found table  of model.of
+--- The same as one line.
+---@param found table  from model.of
 ---@return string
 function model.text(found)
   local words = {}

@@ -10,19 +10,19 @@ for _, of in pairs(regions.coded) do
   of_codes[of.codes.name], of_codes[of.scale.name] = true, true
 end
 
---- Kinds of tensors, in the order of lists: weights, then what optimizers keep in addition to them.
+--- Kinds of tensors, in the order of lists: weights, then other state of optimizers.
 names.kinds = { "weights" }
 local places = { weights = "0" }
 for i, row in ipairs(saved) do
   names.kinds[i + 1], places[row.name] = row.name, tostring(i)
 end
 
---- A key that sorts by the numbers inside: blocks.2 before blocks.10.
+--- A key that sorts by the numbers in a name: blocks.2 before blocks.10.
 function names.key(name)
   return (name:gsub("%d+", function(digits) return ("0"):rep(12 - #digits) .. digits end))
 end
 
---- Sort a list of names in place: weights first, then masters, averages and moments, each in
+--- Sorts a list of names in place: weights first, then masters, averages and moments, each in
 -- natural order.
 ---@param list string[]
 ---@return string[] list
@@ -36,7 +36,7 @@ function names.sort(list)
   return list
 end
 
---- Those that a pattern matches whole; `*` stands for anything, dots too.
+--- The names that match a pattern as a whole; `*` matches any text, including dots.
 ---@param list string[]
 ---@param pattern string|nil
 ---@return string[]
@@ -55,7 +55,7 @@ function names.matching(list, pattern)
   return out
 end
 
---- What a tensor is: "weights" or the region it comes from; and the parameter's own name.
+--- The kind of a tensor: "weights" or the region it comes from; and the parameter's own name.
 ---@return string kind, string parameter
 function names.kind(name)
   for _, row in ipairs(saved) do
@@ -66,17 +66,18 @@ function names.kind(name)
   return "weights", name
 end
 
---- Are tensors of a kind codes or their scales, whose norms say nothing?
----@param kind string  of names.kind
+--- Are tensors of a kind codes or their scales, whose norms have no meaning?
+---@param kind string  from names.kind
 ---@return boolean
 function names.is_coded(kind) return of_codes[kind] or false end
 
---- The norm that the statistics of a tensor tell, over its finite values.
+--- The norm of a tensor's finite values, from its statistics.
 ---@param s table  {n, nonfinite, rms}
 ---@return number
 function names.norm(s) return s.rms * math.sqrt(s.n - s.nonfinite) end
 
---- The layer of a parameter: its name up to and with the first number, else up to the first dot.
+--- The layer of a parameter: its name up to and including the first number, else up to the first
+-- dot.
 function names.layer(name)
   return name:match("^.-%f[%w]%d+%f[%W]") or name:match("^[^.]+")
 end

@@ -13,8 +13,8 @@ local numbers = {}
 
 local norm_of, prefix = names.norm, regions.prefix
 
---- Norms by layer: of weights, masters, the EMA and the optimizer's moments, where they are there.
--- Reads all.
+--- Norms by layer: of weights, masters, the EMA and the optimizer's moments, if they exist. Reads
+-- all.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil  of parameter names
 function numbers.norms(ckpt, pattern)
@@ -53,7 +53,7 @@ function numbers.norms(ckpt, pattern)
   return listing.new(rows, shown)
 end
 
--- tensors of two names as one f32 stream of pieces
+-- the distance of two tensors, read as f32 in pieces
 local function distance(ckpt, a, b)
   local n, piece, sum, at = T.count(ckpt:info(a).shape), 1 << 18, 0, 0
   while at < n do
@@ -67,8 +67,8 @@ local function distance(ckpt, a, b)
   return math.sqrt(sum)
 end
 
---- How far the averaged weights are from the trained ones, by parameter: |ema - w| and relative to
--- |w|. Reads both.
+--- The distance of the averaged weights from the trained ones, by parameter: |ema - w| and relative
+-- to |w|. Reads both.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil
 function numbers.ema_gap(ckpt, pattern)
@@ -86,10 +86,10 @@ function numbers.ema_gap(ckpt, pattern)
   end
   return listing.new(rows, { { key = "name" }, { key = "gap", right = true },
     { key = "relative", right = true } },
-    #rows == 0 and "no averaged weights in it" or nil)
+    #rows == 0 and "there are no averaged weights in it" or nil)
 end
 
--- the numbers of a moment, in whatever bits a checkpoint has it
+-- statistics of a moment, in any format
 local function moment_stats(ckpt, moment, parameter)
   local info = ckpt:info(moment.prefix .. parameter)
   if info then
@@ -102,7 +102,7 @@ local function moment_stats(ckpt, moment, parameter)
 end
 
 --- The optimizer's moments by parameter: rms of m, mean of v, and the size of a step m / sqrt(v).
--- Matrices that Muon updates have m alone.
+-- Matrices that Muon updates have only m.
 ---@param ckpt mr.Checkpoint
 ---@param pattern string|nil
 function numbers.moments(ckpt, pattern)
@@ -123,20 +123,20 @@ function numbers.moments(ckpt, pattern)
   return listing.new(rows, { { key = "name" }, { key = "m", title = "rms m", right = true },
     { key = "v", title = "mean v", right = true },
     { key = "step", title = "rms m / sqrt(mean v)", right = true } },
-      #rows == 0 and "no moments in it" or nil)
+      #rows == 0 and "there are no moments in it" or nil)
 end
 
 local read_find = options.declare("ckpt:find", {
-  { "nonfinite", "boolean", "some value is not finite" },
-  { "zeros", "boolean", "every value is zero" },
-  { "above", "number", "some value is larger, signs aside" },
-  { "pattern", "text", "only names that it matches; * stands for anything" },
+  { "nonfinite", "boolean", "some values are not finite" },
+  { "zeros", "boolean", "all values are zero" },
+  { "above", "number", "some absolute values are larger" },
+  { "pattern", "text", "only matching names; * matches any text" },
 })
 
---- Tensors with something in them: {nonfinite = true}, {zeros = true} (all zero), {above = x}
--- (|value| > x). Reads all.
+--- Tensors with certain values: {nonfinite = true}, {zeros = true} (all zero), {above = x} (|value|
+-- > x). Reads all.
 ---@param ckpt mr.Checkpoint
----@param want table  with pattern = "..." only those
+---@param want table  with pattern = "..." only matching names
 function numbers.find(ckpt, want)
   want = read_find(want)
   local rows = {}

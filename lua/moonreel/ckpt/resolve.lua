@@ -25,7 +25,7 @@ local function is_dir(path) return base.exists(path .. "/.") end
 
 local function step_dir(run, step) return ("%s/ckpt/step-%012d"):format(run, step) end
 
---- Names in a directory, or none when it cannot be listed.
+--- The names in a directory; empty if it cannot be listed.
 local function names_in(dir)
   local ok, names = pcall(base.list_dir, dir)
   return ok and names or {}
@@ -36,7 +36,7 @@ local function is_run(path)
     or base.exists(path .. "/journal.jsonl"))
 end
 
--- a run of several stages stands for the newest of them that has a checkpoint
+-- a run with several stages means the newest stage with a checkpoint
 local function newest_stage(run)
   local stages = run_room.stages(run)
   for i = #(stages or {}), 1, -1 do
@@ -47,7 +47,7 @@ local function newest_stage(run)
   return run
 end
 
---- A shell pattern as a Lua pattern: * ? and [...] of one path component.
+--- Converts a shell pattern to a Lua pattern: * ? and [...] within one path component.
 local function to_lua_pattern(glob)
   local out = glob:gsub("[%^%$%(%)%%%.%+%-]", "%%%0"):gsub("%*", "[^/]*"):gsub("%?", "[^/]")
   return "^" .. out .. "$"
@@ -55,10 +55,10 @@ end
 
 local function has_magic(text) return text:find("[%*%?%[]") ~= nil end
 
---- The reference systems' folder name, also as a pattern: epoch3-global_step1200.
+--- Is this a folder name of the reference systems, perhaps as a pattern: epoch3-global_step1200?
 local function is_epoch_name(name) return name:match("^epoch.*%-global_step") ~= nil end
 
---- Directories and files that a pattern matches, sorted. Its `epoch*-global_step*` also matches our
+--- Directories and files that match a pattern, sorted. Its `epoch*-global_step*` also matches our
 -- folders.
 local function expand(pattern)
   local found = { pattern:sub(1, 1) == "/" and "/" or "." }
@@ -79,7 +79,7 @@ local function expand(pattern)
         end
         if is_epoch_name(part) then
           for _, step in ipairs(core.steps(dir)) do
-            -- the step part of the pattern also says which of ours it means
+            -- the step part of the pattern selects our folders, too
             local step_pattern = to_lua_pattern(part:match("global_step(.*)$"))
             if tostring(step):match(step_pattern) then
               next_found[#next_found + 1] = step_dir(dir, step)
@@ -93,7 +93,7 @@ local function expand(pattern)
   return found
 end
 
---- The run directory and step of a committed checkpoint's path, else nil.
+--- The run directory and step in the path of a committed checkpoint, else nil.
 local function run_of(path)
   local dir, name = split(path)
   local step = name:match("^step%-(%d%d%d%d%d%d%d%d%d%d%d%d)$")
@@ -107,8 +107,8 @@ local function run_of(path)
   return run, tonumber(step)
 end
 
--- what makes one newer than another: number of the run, place of the stage in it, step, and the
--- name
+-- values by which one is newer than another: number of the run, place of the stage in it, step, and
+-- the name
 local function age(path)
   local run, step = run_of(path)
   if not step then
@@ -127,7 +127,7 @@ local function age(path)
   return { tonumber(name:match("^(%d+)%-")) or -1, place, step or -1, natural_key(path) }
 end
 
---- A run's newest checkpoint, whatever its step turns out to be.
+--- A run's newest checkpoint, of whatever step.
 local function whole_run(run, spec)
   run = newest_stage(run)
   local steps = core.steps(run)
@@ -147,7 +147,7 @@ local function one_path(path, spec)
     fallback = false, candidates = { path } }
 end
 
---- The newest of what a pattern matches; damaged ones are passed over.
+--- The newest match of a pattern; damaged ones are skipped.
 local function newest_of(paths, spec)
   local ages = {}
   for _, path in ipairs(paths) do
@@ -172,8 +172,8 @@ local function newest_of(paths, spec)
   return found
 end
 
--- a folder that is neither a checkpoint nor weights: the checkpoints of a run, or runs; nil when it
--- is not one of them
+-- a folder that is neither a checkpoint nor weights: the checkpoints of a run, or runs; nil for
+-- other folders
 local function folder_of_checkpoints(path)
   local dir, name = split(path)
   if name == "ckpt" and #core.steps(dir) > 0 then
@@ -189,7 +189,7 @@ local function folder_of_checkpoints(path)
   return #found > 0 and found or nil
 end
 
--- what the shell made of a pattern: {PATH,PATH,...} (settings/words.lua)
+-- the list that the shell made of a pattern: {PATH,PATH,...} (settings/words.lua)
 local function listed(text)
   local found = {}
   for path in (text:match("^{(.*)}$") or ""):gmatch("[^,]+") do
@@ -198,7 +198,7 @@ local function listed(text)
   return #found > 0 and found or nil
 end
 
---- A run by path, by folder name or by number under `outputs`; nil when there is none.
+--- A run by path, by folder name or by number in `outputs`; nil if there is none.
 local function find_run(name, outputs)
   if is_run(name) then
     return name
@@ -240,16 +240,14 @@ local function latest(outputs, recipe_name)
   return whole_run(best.run, "latest")
 end
 
---- Find what `spec` means. Verifies nothing: ckpt.load does.
+--- Finds the checkpoint that `spec` means. Verifies nothing: ckpt.load does.
 ---@param spec string         RUN[@STEP], a checkpoint, a weights file, a folder of these, a
 ---   pattern, {PATH,...}, or "latest"
 ---@param outputs string      directory of the runs
 ---@param recipe_name string? for "latest": the name in NNN-name
----@return table? found   {spec, candidates = paths newest first, fallback = a damaged one gives way
----   to the
---   next older one, run = its run directory if known, step, continues = it is the newest of its
--- run, so training goes
---   on in that directory}; nil for "latest" without any
+---@return table? found   {spec, candidates = paths newest first, fallback = a damaged one is
+---   replaced by the next older one, run = its run directory if known, step, continues = it is the
+---   newest of its run, so training continues in that directory}; nil for "latest" if there is none
 ---@return string? reason
 function resolve.resolve(spec, outputs, recipe_name)
   outputs = strip(outputs or "outputs")
@@ -263,7 +261,7 @@ function resolve.resolve(spec, outputs, recipe_name)
   local paths = listed(path) or has_magic(path) and expand(path)
   if paths then
     if #paths == 0 then
-      base.raise("MR_E_USAGE", ("%s: nothing matches"):format(spec))
+      base.raise("MR_E_USAGE", ("%s: no path matches this pattern"):format(spec))
     end
     return newest_of(paths, spec)
   end
@@ -271,7 +269,8 @@ function resolve.resolve(spec, outputs, recipe_name)
   if name then
     local run = find_run(strip(name), outputs)
     if not run then
-      base.raise("MR_E_USAGE", ("%s: no run '%s', also not under %s"):format(spec, name, outputs))
+      base.raise("MR_E_USAGE", ("%s: no run '%s', also not in %s"):format(spec, name,
+        outputs))
     end
     run = newest_stage(run)
     local at = math.tointeger(tonumber(step))
@@ -292,13 +291,14 @@ function resolve.resolve(spec, outputs, recipe_name)
     local inside = folder_of_checkpoints(path)
     return inside and newest_of(inside, spec) or one_path(path, spec)
   end
-  -- the reference's folder names also stand for ours
+  -- folder names of the reference also mean ours
   local dir, last = split(path)
   local epoch_step = last:match("^epoch%d+%-global_step(%d+)$")
   if epoch_step and base.exists(step_dir(dir, math.tointeger(tonumber(epoch_step)))) then
     return one_path(step_dir(dir, math.tointeger(tonumber(epoch_step))), spec)
   end
-  base.raise("MR_E_USAGE", ("%s: no such run (also not under %s), checkpoint or file"):format(spec,
+  base.raise("MR_E_USAGE", ("%s: no such run (also not in %s), checkpoint or file"):format(
+    spec,
     outputs))
 end
 

@@ -28,19 +28,19 @@ local read_config = require "moonreel.text.config"
 
 local start = {}
 
--- of a plain file that was made of a checkpoint: the fields of its model
+-- in a plain file that was made from a checkpoint: the fields of its model
 start.METADATA = "moonreel.model"
 
--- words in front of names that say nothing of the model; true: these are averages of weights
+-- prefixes of names that do not belong to the model; true: these are averages of weights
 local words = { state_dict = false, state_dict_ema = true, model = false, module = false,
   vae = false, ema = true, master = false, transformer = false, diffusion_model = false,
   ema_model = true }
 
--- words that wrappers of modules put anywhere into a name
+-- words that wrappers of modules insert anywhere in a name
 local wrappers = { "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module",
   "_forward_module" }
 
--- the ways to read a name: as it stands, and without words in front
+-- the ways to read a name: unchanged, and without prefixes
 local function readings(name)
   local list, at, averaged = { { name = name, prefix = "", averaged = false } }, 1, false
   for _, word in ipairs(wrappers) do
@@ -59,14 +59,14 @@ end
 
 local function last(list) return list[#list] end
 
---- Names of tensors without what stands before them.
+--- Names of tensors without prefixes.
 ---@param source mr.Checkpoint
----@return table<string, string>  the name in the file by the bare one
+---@return table<string, string>  the name in the file, by the name without prefixes
 function start.bare(source)
   local bare = {}
   for _, name in ipairs(source:names()) do
     local reading = last(readings(name))
-    -- averages and masters stand next to the weights, or in their place
+    -- averages and masters are stored in addition to the weights, or instead of them
     local instead = reading.averaged or reading.prefix:find "%f[%w]master%."
     if not instead or not bare[reading.name] then
       bare[reading.name] = name
@@ -75,8 +75,8 @@ function start.bare(source)
   return bare
 end
 
---- Fields of the model as whoever wrote the file had them: of a checkpoint in its manifest, of what
--- `ckpt convert` wrote in its metadata. Other files say none.
+--- Fields of the model in the file itself: of a checkpoint in its manifest, of a file from `ckpt
+-- convert` in its metadata. Other files have none.
 ---@param source mr.Checkpoint
 ---@return table
 function start.said(source)
@@ -86,13 +86,13 @@ function start.said(source)
   return run and said.settings and said.settings.model or not run and said or {}
 end
 
--- what a name stands for in addition to its weights: "weights", "averages" or "masters"
+-- the kind of tensor that a name means: "weights", "averages" or "masters"
 local function kind_of(reading)
   return reading.averaged and "averages" or reading.prefix:find "%f[%w]master%." and "masters"
     or "weights"
 end
 
--- the layout of another program that the names are in, or an empty one
+-- the layout of another program that matches the names, or an empty one
 local function layout_of(has, maps)
   for _, map in ipairs(maps) do
     for _, layout in ipairs(map.layouts or {}) do
@@ -113,8 +113,8 @@ local function renamed(layout, name)
   return name
 end
 
--- the layout that the names of a file are in, the file's names by those that it makes of them, and
--- the same of each kind by itself
+-- the layout that matches the names of a file; the file's names by those in the layout; the same
+-- for each kind
 local function named(source, maps)
   local bare, own = start.bare(source), {}
   local layout, kinds = layout_of(bare, maps), { weights = {}, averages = {}, masters = {} }
@@ -136,7 +136,7 @@ local function why_fresh(layout, name)
   end
 end
 
--- the files' names of these, or nil where one is missing
+-- the file's names for these, or nil if one is missing
 local function files_of(own, names_of)
   local files = {}
   for i, name in ipairs(names_of) do
@@ -145,8 +145,8 @@ local function files_of(own, names_of)
   return #files == #names_of and files or nil
 end
 
--- what a parameter is made of, where a map says so and the file has it: {of = {kind -> names in the
--- file}, make, how}
+-- how a parameter is made, if a map says so and the file has the tensors for it: {of = {kind ->
+-- names in the file}, make, how}
 local function made_of(maps, parameter, own, kinds, said)
   for _, map in ipairs(maps) do
     local row = map.made and map.made(parameter, own, said)
@@ -163,7 +163,8 @@ end
 
 local function same_shape(a, b) return table.concat(a, ",") == table.concat(b, ",") end
 
--- How alike two names are: the parts that both end in, and the letters of the part before them.
+-- The similarity of two names: the number of equal parts at the end, and the number of equal
+-- letters of the part before them.
 local function likeness(a, b)
   local i, j = #a, #b
   while i > 0 and j > 0 and a:byte(i) == b:byte(j) do
@@ -172,10 +173,10 @@ local function likeness(a, b)
   return #a - i
 end
 
---- Names of a file and of a model that are alike, for a file of which nothing fits: each of the
--- model's names once, the longest common ends first.
+--- Similar names in a file and a model, for a file of which no tensor fits: each of the model's
+-- names once, the longest common ends first.
 ---@param source mr.Checkpoint
----@param params table[]  list of a parameter table
+---@list of a parameter table
 ---@return string         "'a' of the file is near 'b' of the model", at most three of them
 function start.nearest(source, params)
   local rows, texts, used, seen = {}, {}, {}, {}
@@ -196,7 +197,7 @@ function start.nearest(source, params)
     return a.file < b.file
   end)
   for _, row in ipairs(rows) do
-    -- blocks of one kind are one example
+    -- blocks of one kind count as one example
     local kind = row.model:gsub("%d+", "*")
     if #texts < 3 and not used[row.model] and not seen[kind] then
       used[row.model], seen[kind] = true, true
@@ -207,12 +208,12 @@ function start.nearest(source, params)
   return table.concat(texts, "\n  ")
 end
 
---- Which tensors of a file stand for which parameters.
+--- Finds the tensor of a file for each parameter.
 ---@param source mr.Checkpoint
----@param params table[]     list of a parameter table
----@param maps table[]|nil   of the families of models
----@return table plan        found[parameter] = {weights, averages, masters: names of tensors; made:
----   {of: lists of names by these kinds, make, how}, in their place}; layout, dropped, unexpected
+---@list of a parameter table
+---@of the families of models
+---@return table plan        found[parameter] = {weights, averages, masters: names of tensors; or
+---   made: {of: lists of names by these kinds, make, how}}; layout, dropped, unexpected
 function start.plan(source, params, maps)
   local known, plan, used = {}, { found = {}, dropped = {}, unexpected = {} }, {}
   local layout, own_names, kinds = named(source, maps or {})
@@ -237,7 +238,7 @@ function start.plan(source, params, maps)
         local found = plan.found[own]
         if found[taken] then
           plan.dropped[#plan.dropped + 1] = { name = name,
-            why = found[taken] .. " stands for the same" }
+            why = found[taken] .. " is the same parameter" }
         end
         found[taken] = found[taken] or name
       end
@@ -254,11 +255,11 @@ function start.plan(source, params, maps)
   return plan
 end
 
--- dtypes that tensors have; others become f32
+-- dtypes of tensors; others are converted to f32
 local direct = { f64 = true, f32 = true, bf16 = true, i64 = true, i32 = true, u8 = true,
   bool = true }
 
---- A tensor of a file, in its dtype where tensors have it, else in f32.
+--- A tensor of a file, in its own dtype if tensors support it, else in f32.
 ---@param source mr.Checkpoint
 ---@param name string
 ---@return mr.Tensor
@@ -273,7 +274,7 @@ function start.tensor(source, name)
   return t
 end
 
--- what to take first where a file has several for a parameter
+-- the order of preference if a file has several tensors for a parameter
 local function order_of(p, how)
   local order = {}
   order[1] = how.average and not p.frozen and "averages" or nil
@@ -281,7 +282,7 @@ local function order_of(p, how)
   return table.move({ "weights", "masters", "averages" }, 1, 3, #order + 1, order)
 end
 
--- a tensor that may be brought to the parameter's shape; nil: none can
+-- a tensor converted to the parameter's shape; nil: it cannot be
 local function fitted(maps, name, t, shape)
   if same_shape(t.shape, shape) then
     return t
@@ -294,7 +295,7 @@ local function fitted(maps, name, t, shape)
   end
 end
 
--- a parameter of tensors in another form; nil: its shape is another
+-- a parameter made from tensors in another form; nil: its shape differs
 local function made_tensor(source, made, files, shape)
   local tensors = {}
   for i, name in ipairs(files) do
@@ -304,10 +305,10 @@ local function made_tensor(source, made, files, shape)
   return t and same_shape(t.shape, shape) and t or nil
 end
 
---- Refuse a tensor that has other values than numbers, which would make every loss and every
--- picture none: MR_E_NONFINITE.
+--- Refuses a tensor with non-finite values, which would make every loss and every picture invalid:
+-- MR_E_NONFINITE.
 ---@param source mr.Checkpoint
----@param name string  of the tensor
+---@param name string  name of the tensor
 ---@param t mr.Tensor
 function start.refuse_nonfinite(source, name, t)
   local bad = look.summary(t).nonfinite
@@ -318,12 +319,12 @@ function start.refuse_nonfinite(source, name, t)
   end
 end
 
---- Read start weights one by one.
+--- Reads start weights one by one.
 ---@param source mr.Checkpoint
----@param params table[]   list of a parameter table
----@param how table        maps; average, exact: take averages or f32 masters where the file has
----   them in addition to the weights; finite: raise MR_E_NONFINITE for one that has other numbers
----@param take fun(p: table, t: mr.Tensor)  gets every parameter that is there
+---@list of a parameter table
+---@param how table        maps; average, exact: take averages or f32 masters if the file has them
+---   in addition to the weights; finite: raise MR_E_NONFINITE for a tensor with other values
+---@called with every parameter that was found
 ---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
 ---   resized: {name, file, model, how}; made: {name, why}; differ: {name, file, model}, also among
 ---   the missing; layout
@@ -368,9 +369,9 @@ function start.read(source, params, how, take)
   return report
 end
 
--- ---- for people
+-- ---- tables
 
--- rows of one fate whose names differ in numbers alone are one line
+-- rows of one kind whose names differ only in numbers become one line
 local function grouped(out, fate, rows)
   local seen = {}
   for _, row in ipairs(rows) do
@@ -398,16 +399,16 @@ local function reasons(list, why)
   return rows
 end
 
---- How many tensors were taken, in one line.
----@param report table  of start.read
+--- The number of tensors in the report, as one line.
+---@param report table  from start.read
 ---@return string
 function start.summary(report)
   return ("%d tensors loaded, %d missing, %d unexpected%s"):format(#report.loaded, #report.missing,
     #report.unexpected, report.layout and ", names of " .. report.layout or "")
 end
 
---- What became of the tensors that were not simply taken: prints as a table.
----@param report table  of start.read
+--- A table of all tensors that were not loaded unchanged.
+---@param report table  from start.read
 ---@return table rows   {fate, name, count, why}
 function start.table(report)
   local rows, resized, unexpected = {}, {}, {}
@@ -436,13 +437,14 @@ local function names_of(rows)
   return list
 end
 
---- Refuse weights that lack a parameter or bring what nothing knows.
+--- Refuses weights that lack a parameter or have unknown tensors.
 ---@param path string
----@param report table  of start.read
+---@param report table  from start.read
 function start.refuse(path, report)
   local function report_names(what, list, why)
     if #list > 0 then
-      base.raise("MR_E_CKPT", ("%s: %d tensors are %s, the first is '%s'%s; try: without --strict")
+      base.raise("MR_E_CKPT", ("%s: %d tensors are %s, the first is '%s'%s; try: leave --strict "
+        .. "out")
         :format(path, #list, what, list[1], why or ""))
     end
   end
@@ -458,7 +460,8 @@ end
 
 -- ---- config.json
 
--- how many blocks names count, and the file's first name of the last one; 0: it has none
+-- the number of blocks that names count, and the file's first name of the last one; 0: there are
+-- none
 local function counted(own, pattern)
   local count, name = 0, nil
   for parameter, file in pairs(own) do
@@ -470,8 +473,8 @@ local function counted(own, pattern)
   return count, name
 end
 
--- f(field, text about it, value in the file) of every size that differs from what `said` has;
--- `own`: the file's names by those of the model
+-- calls f(field, text about it, value in the file) for every size that differs from `said`; `own`:
+-- the file's names by those of the model
 local function each_other_size(source, own, map, said, f)
   for _, row in ipairs(map.sizes or {}) do
     local field, parameter, axis = table.unpack(row, 1, 3)
@@ -491,8 +494,8 @@ local function each_other_size(source, own, map, said, f)
   end
 end
 
---- Compare released weights with config.json next to them, and with the fields of models that take
--- no others; raises where they contradict each other.
+--- Compares released weights with config.json next to them, and with the fields of models that have
+-- a fixed size; raises an error if they contradict each other.
 ---@param source mr.Checkpoint
 ---@param maps table[]
 function start.check_sizes(source, maps)

@@ -1,4 +1,4 @@
---- A number of tensors over the checkpoints of a run.
+--- A statistic of tensors over the checkpoints of a run.
 -- @module moonreel.ckpt.trend
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -10,16 +10,16 @@ for _, key in ipairs { "min", "max", "mean", "rms", "nonfinite", "zeros" } do
   quantities[key] = function(s) return s[key] end
 end
 
---- A number of tensors over the checkpoints of a run, oldest first.
+--- A statistic of tensors over the checkpoints of a run, oldest first.
 ---@param run string      run directory
 ---@param what string     "norm", "min", "max", "mean", "rms", "nonfinite" or "zeros"
----@param pattern string  names; several tensors count as one (norm, rms: together; the rest: the
+---@param pattern string  names; several tensors count as one (norm, rms: together; others: the
 ---   mean)
 local function trend(run, what, pattern)
   if not quantities[what] then
-    base.raise("MR_E_USAGE",
-    ("trend: no number '%s'; expected norm, min, max, mean, rms, nonfinite or zeros"):format(
-      tostring(what))) end
+    base.raise("MR_E_USAGE", ("trend: there is no statistic '%s'; expected norm, min, max, mean, "
+      .. "rms, nonfinite or zeros"):format(tostring(what)))
+  end
   local steps, rows = ckpt.steps(type(run) == "table" and run.path or run), {}
   for i = #steps, 1, -1 do
     local c <close> = ckpt.open(ckpt.dir(type(run) == "table" and run.path or run, steps[i]))
@@ -37,7 +37,7 @@ local function trend(run, what, pattern)
     end
   end
   if #rows == 0 then
-    base.raise("MR_E_USAGE", ("trend: no checkpoint with a tensor '%s'"):format(tostring(pattern)))
+    base.raise("MR_E_USAGE", ("trend: no checkpoint has a tensor '%s'"):format(tostring(pattern)))
   end
   return listing.new(rows, { { key = "step", right = true },
     { key = "value", title = what, right = true },
