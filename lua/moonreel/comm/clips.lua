@@ -1,5 +1,5 @@
---- Ranks that share clips in an autoencoder, as plugin_config_ae says: sp_size of them rows, or
--- tp_size channels (nn/shared.lua).
+--- Ranks that share clips in an autoencoder, by plugin_config_ae: sp_size ranks share rows, or
+-- tp_size ranks share channels (nn/shared.lua).
 -- @module moonreel.comm.clips
 local blame = require "moonreel.settings.blame"
 local channels = require "moonreel.nn.channels"
@@ -11,10 +11,10 @@ local clips = {}
 
 ---@class mr.Clips
 ---@field by string      what is shared: rows or channels
----@field ranks integer  that share a clip; 1: each has its own
----@field field string   of a recipe that says so
+---@field ranks integer  number of ranks that share a clip; 1: each has its own
+---@field field string   the field of the recipe that sets it
 
---- How settings share clips.
+--- How the settings share clips.
 ---@param settings table
 ---@return mr.Clips
 function clips.of(settings)
@@ -31,7 +31,7 @@ function clips.of(settings)
     field = by == "rows" and "plugin_config_ae.sp_size" or "plugin_config_ae.tp_size" }
 end
 
---- Refuse numbers of ranks that do not fall into groups of those that share a clip.
+--- Refuses a number of ranks that cannot be divided into groups that share a clip.
 ---@param settings table
 ---@param ranks integer
 ---@param how mr.Clips
@@ -43,7 +43,7 @@ function clips.divide(settings, ranks, how)
   end
 end
 
---- How settings share clips over all ranks of a run, which fall into groups.
+--- How the settings share clips over all ranks of a run, which are divided into groups.
 ---@param settings table
 ---@param ranks integer
 ---@return mr.Clips
@@ -53,21 +53,21 @@ function clips.check(settings, ranks)
   return how
 end
 
---- Share the clips of an autoencoder.
----@param settings table       who decided it
+--- Shares the clips of an autoencoder.
+---@for the places in errors
 ---@param auto mr.Autoencoder
 ---@param how mr.Clips
----@param given table          of shared.new: comm, or ranks and rank; trains
+---@for shared.new: comm, or ranks and rank; trains
 function clips.share(settings, auto, how, given)
   given.by, given.field = how.by, how.field
   blame.field(settings, how.field, latents.share, auto, shared.new(given))
 end
 
---- How ranks are laid out where an autoencoder trains: those that share clips, then those that have
--- clips of their own. Collective.
+--- The mesh of ranks if an autoencoder trains: the ranks that share clips, then those with their
+-- own clips. Collective.
 ---@param settings table
 ---@param team mr.Team
----@param auto mr.Autoencoder  that trains
+---@the one that trains
 ---@return mr.Mesh
 function clips.mesh(settings, team, auto)
   local how = clips.check(settings, team.size)
@@ -81,9 +81,10 @@ function clips.mesh(settings, team, auto)
   return self
 end
 
---- How ranks share what encodes the clips of a batch that they share. Raises where others do.
+--- How ranks that share a batch share the encoder of its clips. Raises an error if another number
+-- of ranks shares clips.
 ---@param settings table
----@param ranks integer  that share a batch
+---@ranks that share a batch
 ---@return mr.Clips
 function clips.of_batch(settings, ranks)
   local how = clips.of(settings)
@@ -96,10 +97,10 @@ function clips.of_batch(settings, ranks)
   return how
 end
 
---- Share what encodes the clips of a batch that ranks share.
+--- Shares the encoder of clips among the ranks that share a batch.
 ---@param settings table
----@param mesh mr.Mesh         of a run
----@param auto mr.Autoencoder  that lies apart
+---@mesh of a run
+---@a separate autoencoder
 function clips.join(settings, mesh, auto)
   local how = clips.of_batch(settings, mesh.group and mesh.group:size() or 1)
   if how.ranks > 1 then

@@ -16,20 +16,20 @@ local KEYS = { slots = true, max_slots = true, port = true, addr = true }
 local PASSED_OVER = { binding = true, ifname = true }
 
 ---@class moonreel.comm.Host
----@field name string          as it is written, without brackets and user
----@field user string|nil       of its remote shell
----@field slots integer|nil    ranks that it takes; nil: unknown
+---@field name string          as written, without brackets and user
+---@field user string|nil       user of its remote shell
+---@field slots integer|nil    its number of ranks; nil: unknown
 ---@field max_slots integer|nil
----@field port integer|nil     of its remote shell
----@field addr string|nil      where other hosts reach it, when the name is another network's
----@field devices integer[]|nil  which of its slots are used, from 0; nil: from the first on
+---@field port integer|nil     port of its remote shell
+---@field addr string|nil      its address for other hosts, if the name is one of another network
+---@field devices integer[]|nil  the slots to use, from 0; nil: from the first on
 ---@field line integer
 
 local function refuse(where, form, ...)
   base.raise("MR_E_USAGE", where .. ": " .. form:format(...))
 end
 
--- an error never repeats what could confuse a terminal, nor all of a long line
+-- an error contains no control characters, and not all of a long line
 local function shown(text)
   text = base.printable(text)
   return #text > 60 and text:sub(1, 60) .. "..." or text
@@ -39,8 +39,8 @@ local function check_name(name, where)
   if #name > NAME_BYTES then
     refuse(where, "a host name of %d bytes; expected at most %d", #name, NAME_BYTES)
   elseif not name:match("^[%w._:][%w._:-]*$") then
-    refuse(where, "'%s' is no host name; expected letters, digits, '.', '_', ':' and '-', not '-' "
-      .. "first", shown(name))
+    refuse(where, "'%s' is not a host name; expected letters, digits, '.', '_', ':' and '-', not "
+      .. "'-' first", shown(name))
   end
   return name
 end
@@ -55,14 +55,14 @@ end
 
 -- ---- Slurm ----
 
--- "01-03,7" after a prefix: names with the digits that are written
+-- "01-03,7" after a prefix: names with the digits as written
 local function each_of(ranges, where, add)
   for range in (ranges .. ","):gmatch("([^,]*),") do
     local from, to = range:match("^(%d+)%-(%d+)$")
     from = from or range:match("^%d+$")
     to = to or from
     if not from or #from > 9 or #to > 9 or tonumber(to) < tonumber(from) then
-      refuse(where, "'[%s]' is no list of numbers; expected [1-4,07]", shown(ranges))
+      refuse(where, "'[%s]' is not a list of numbers; expected [1-4,07]", shown(ranges))
     end
     for n = tonumber(from), tonumber(to) do
       add((("%%0%dd"):format(#from)):format(n))
@@ -83,7 +83,7 @@ end
 
 --- The names of a list "node[01-03,7],login2".
 ---@param text string
----@param where string|nil  what errors begin with
+---@param where string|nil  the beginning of errors
 ---@return string[]
 function hosts.expand(text, where)
   local names, depth, start = {}, 0, 1
@@ -116,12 +116,12 @@ end
 
 -- ---- files ----
 
--- what stands before the keys: names, and the slots of `host:4`
+-- the part before the keys: names, and the slots of `host:4`
 local function names_of(word, where)
   local six, slots = word:match("^%[([%x:.%%]*:[%x:.%%]*)%](.*)$")
   if six then
     slots = slots ~= "" and (slots:match("^:(%d+)$")
-      or refuse(where, "'%s' behind an address; expected :SLOTS", shown(slots))) or nil
+      or refuse(where, "'%s' after an address; expected :SLOTS", shown(slots))) or nil
     return { check_name(six, where) }, slots
   end
   local name, count = word:match("^([^:]+):(%d+)$")
@@ -156,7 +156,7 @@ local function entry_of(keys, line, where)
   return entry
 end
 
--- a host that stands on two lines: slots that both name are added, else it is a mistake
+-- a host on two lines: slots on both are added, otherwise it is an error
 local function merge(old, new, name, where)
   if not (old.slots and new.slots) then
     refuse(where, "host '%s' is already on line %d; try: slots=N on both lines, which are added",
@@ -199,11 +199,11 @@ end
 
 --- The hosts of a file's text, in its order.
 ---@param text string
----@param name string  of the file, for errors
+---@name of the file, for errors
 ---@return moonreel.comm.Host[]
 function hosts.parse(text, name)
   local all, known, list, line = {}, {}, {}, 0
-  -- what editors of Windows begin a file with
+  -- the mark with which editors on Windows begin a file
   text = text:gsub("^\xEF\xBB\xBF", "")
   for row in (text .. "\n"):gmatch("(.-)\r?\n") do
     line = line + 1
@@ -222,7 +222,8 @@ function hosts.parse(text, name)
     end
   end
   if #list == 0 then
-    base.raise("MR_E_USAGE", name .. ": no hosts; expected one per line, as in: node1 slots=8")
+    base.raise("MR_E_USAGE", name .. ": there are no hosts; expected one per line, as in: node1 "
+      .. "slots=8")
   end
   return list
 end
@@ -243,13 +244,14 @@ end
 
 -- ---- filters ----
 
--- "0,2" behind a name
+-- "0,2" after a name
 local function slots_of(text, name, option)
   local list, seen = {}, {}
   for digits in (text .. ","):gmatch("([^,]*),") do
     local n = #digits < 6 and math.tointeger(tonumber(digits))
     if not n then
-      refuse(option, "'%s' is no slot of host '%s'; expected numbers, as in %s:0,2", shown(digits),
+      refuse(option, "'%s' is not a slot of host '%s'; expected numbers, as in %s:0,2", shown(
+        digits),
         name, name)
     elseif seen[n] then
       refuse(option, "slot %d of host '%s' is given twice", n, name)
@@ -288,7 +290,8 @@ end
 local function slots_within(host, list, option)
   for _, n in ipairs(list) do
     if host.slots and n >= host.slots then
-      refuse(option, "slot %d of host '%s', which has %d slots, counted from 0", n, host.name,
+      refuse(option, "there is no slot %d on host '%s'; it has %d slots, counted from 0", n,
+        host.name,
         host.slots)
     end
   end
@@ -296,8 +299,8 @@ end
 
 local function without_slots(host, list)
   if not host.slots then
-    refuse("--exclude", "slots of host '%s', whose number of slots is unknown; try: slots=N on its "
-      .. "line", host.name)
+    refuse("--exclude", "cannot exclude slots of host '%s', because its number of slots is "
+      .. "unknown; try: slots=N on its line", host.name)
   end
   local gone, devices = {}, {}
   for _, n in ipairs(list) do
@@ -311,15 +314,15 @@ local function without_slots(host, list)
   return devices
 end
 
---- The hosts that filters leave: `include` names those that stay, `exclude` those that do not, as
--- "a,b" or, with slots, "a:0,2@b".
+--- Filters hosts: `include` names those that stay, `exclude` those that do not, as "a,b" or, with
+-- slots, "a:0,2@b".
 ---@param list moonreel.comm.Host[]
 ---@param include string|nil
 ---@param exclude string|nil
 ---@return moonreel.comm.Host[]
 function hosts.filter(list, include, exclude)
   if include and exclude then
-    base.raise("MR_E_USAGE", "--include and --exclude: expected one of them")
+    base.raise("MR_E_USAGE", "--include and --exclude: expected only one of the two")
   elseif not (include or exclude) then
     return list
   end
@@ -353,7 +356,7 @@ function hosts.filter(list, include, exclude)
     end
   end
   if #left == 0 then
-    refuse(option, "leaves no host")
+    refuse(option, "leaves no host; expected at least one")
   end
   return left
 end

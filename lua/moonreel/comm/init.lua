@@ -21,9 +21,9 @@ local read = options.declare("comm.world", {
     default = 10 },
 })
 
---- All ranks of this run; the first call meets them, later ones give the same world. Alone it has
--- one rank and needs no other.
----@param given table|nil  of the first call: deadline_s, check, lost_after_s
+--- All ranks of this run. The first call connects them; later calls give the same world. A single
+-- process has a world of one rank.
+---@options of the first call: deadline_s, check, lost_after_s
 ---@return mr.Comm
 function comm.world(given)
   local o = read(given)
@@ -45,8 +45,8 @@ function comm.world(given)
   return opened
 end
 
---- Before this process ends by an error that another rank tells: wait until that one has left, at
--- most so long.
+--- Call this before this process ends because of an error that another rank reports: it waits until
+-- that rank has left, at most for this time.
 ---@param deadline_s number
 function comm.let_go(deadline_s)
   if opened then

@@ -11,14 +11,15 @@ local watch = require "moonreel.life.watch"
 local launch = {}
 
 local LOOK_MS <const> = 100
-local STOPPED <const> = { [129] = true, [130] = true, [143] = true } -- by a request, after a save
-local NODE <const> = 6                                 -- exit code of ranks that lost each other
+local STOPPED <const> = { [129] = true, [130] = true,
+  [143] = true } -- exit codes after a stop request and a save
+local NODE <const> = 6                                 -- exit code of ranks that lost contact
 local PAUSE_MOST_S <const> = 60
-local REPEATED <const> = 2 -- failures of a host after which it is proposed to do without it
+local REPEATED <const> = 2 -- failures of a host after which a launch without it is suggested
 
 local function silent() end
 
--- tell of ranks that stand still, and end the one that does so for too long; true: it was
+-- reports ranks that hang, and ends one that hangs for too long; true: it was reported
 local function look(running, page, eye, o)
   for _, event in ipairs(eye:look()) do
     local path = event.kind == "hang" and report.write(page, event)
@@ -31,7 +32,7 @@ local function look(running, page, eye, o)
   end
 end
 
--- how ranks came apart, where they say no more than that they did
+-- the first difference between ranks that lost contact, if they report nothing else
 local function difference(page)
   local about, logs = page:about(), {}
   for rank = about.first, about.first + about.ranks - 1 do
@@ -40,11 +41,11 @@ local function difference(page)
   return rings.first_difference(logs)
 end
 
---- Where the ranks of a launch stand.
+--- The place of a launch in its run.
 ---@param page mr.LifePage
----@return string|nil dir    of their run
----@return integer step      the largest that any has begun
----@return boolean met        one of them is beyond meeting the others
+---@return string|nil dir    directory of their run
+---@return integer step      the largest step that any rank has begun
+---@return boolean met        one of them has passed the rendezvous
 function launch.stand(page)
   local about, most, met = page:about(), 0, false
   for rank = about.first, about.first + about.ranks - 1 do
@@ -64,7 +65,7 @@ local function once(words, ranks, o)
     named = named or eye and look(running, page, eye, o)
   end
   local ended = running:ended()
-  -- one that failed outside of a call with others has said why itself
+  -- a rank that failed outside a collective has reported the reason itself
   local found = ended.exit == NODE and not named and page:rank(ended.rank).open and difference(page)
   if found then
     ended.text = ("%s; %s"):format(ended.text, rings.story(found))
@@ -74,25 +75,25 @@ local function once(words, ranks, o)
   return ended
 end
 
--- was it lost, rather than wrong? A defect of a recipe or of data would come again.
+-- Was a rank lost, rather than wrong? An error in a recipe or in data would come again.
 local function was_lost(ended)
   return not ended.asked and not STOPPED[ended.exit] and (ended.exit == NODE or ended.exit > 128)
 end
 
 local read_options = options.declare("comm.launch", {
-  { "watch", "table", "seconds by phase that a rank may stand still; absent: no watch" },
+  { "watch", "table", "seconds by phase that a rank may hang; absent: no watch" },
   { "patience", "number", "a rank is ended after this many times its limit (default 3)" },
-  { "restarts", "integer", "how often it goes on after a loss (default 0)" },
+  { "restarts", "integer", "number of restarts after losses (default 0)" },
   { "restart_steps", "integer", "new steps that reset the count of restarts (default 200)" },
   { "restart_pause", "number", "seconds before the first restart (default 1)" },
-  { "again", "function", "words that go on with a run directory, which may be nil" },
-  { "say", "function", "takes each line about the launch" },
-  { "without", "function", "the command that goes on without hosts: of their names and a run "
-    .. "directory, which may be nil; absent: the option alone is passed" },
+  { "again", "function", "returns the words that continue a run directory, which may be nil" },
+  { "say", "function", "called with each line about the launch" },
+  { "without", "function", "returns the command that continues without hosts, given their names "
+    .. "and a run directory, which may be nil; absent: only the option is passed" },
 })
 
--- hosts at which launches have failed again and again, and what goes on without them; nil: there is
--- none, or no other host would be left
+-- hosts with repeated failures, and the command that continues without them; nil: there is none, or
+-- no other host would be left
 local function unsteady(failures, hosts, dir, o)
   local names, lines = {}, {}
   for host, times in pairs(failures) do
@@ -109,13 +110,12 @@ local function unsteady(failures, hosts, dir, o)
     and o.without(names, dir) or "--exclude " .. table.concat(names, ","))
 end
 
---- Launch again and again what is lost, from what the run has saved.
+--- Launches a run again after losses, from its last checkpoint.
 ---@param start fun(words: string[]): table  one launch: how it ended, with exit, text and asked,
----   dir of the run and step; of several hosts: which one failed first, how many there are, met:
----   whether their ranks did
+---   dir of the run and step; with several hosts: the one that failed first, the number of hosts,
+---   met: whether their ranks passed the rendezvous
 ---@param words string[]
----@param o table    restarts, restart_steps, restart_pause, again, say, without as launch.run takes
----   them
+---@param o table    restarts, restart_steps, restart_pause, again, say, without as in launch.run
 ---@return integer exit code  of the rank that failed first, or 0
 ---@return string|nil text    "rank 2 ended with exit code 3"; the earliest error of the last launch
 function launch.insist(start, words, o)
@@ -124,7 +124,7 @@ function launch.insist(start, words, o)
   local lost, failures, met = {}, {}, false
   while true do
     local ended = start(next_words)
-    -- what has never met is wrong, and would not meet the next time
+    -- a launch whose ranks never passed the rendezvous is wrong, and would fail again
     met = met or ended.met ~= false
     if restarts == 0 or not met or not was_lost(ended) then
       return ended.exit, ended.text
@@ -153,11 +153,11 @@ function launch.insist(start, words, o)
   end
 end
 
---- This program `ranks` times on this host, with these words after its name.
+--- Starts this program `ranks` times on this host, with these words after its name.
 ---@param words string[]
 ---@param ranks integer
 ---@param given table|nil  watch, patience, restarts, restart_steps, restart_pause, again, say
----@return integer exit code  as launch.insist, as is the next
+---@return integer exit code  as in launch.insist, like the next result
 ---@return string|nil text
 function launch.run(words, ranks, given)
   local o = read_options(given)

@@ -1,25 +1,25 @@
---- Measures the links between hosts: the first rank of each host with those of the others, in pairs
--- that communicate at the same time, each host in one pair at a time.
+--- Measures the links between hosts: the first rank of each host communicates with those of other
+-- hosts, in pairs that are measured at the same time; each host is in one pair at a time.
 -- @module moonreel.comm.links
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
 local links = {}
 
---- A link that carries less than this share of what is usual is slow.
+--- A link with less than this share of the usual rate is slow.
 links.SLOW = 1 / 4
 
--- other hosts that each one is measured with at most; tiny messages there and back, of which the
--- quickest counts; how often slow links are measured again: a machine may have been busy
+-- largest number of other hosts that a host is measured with; number of tiny round trips, of which
+-- the fastest counts; how often slow links are measured again, since a host may have been busy
 local PARTNERS <const>, PINGS <const>, AGAIN <const> = 16, 6, 2
 
--- bytes of a first message; how much larger the next one is, until one takes long enough
+-- bytes of the first message; factor to the next one, until one takes long enough
 local LEAST_BYTES <const>, TIMES <const>, MOST_BYTES <const>, ENOUGH_S <const> = 1 << 16, 8,
   1 << 22, 0.02
 
 -- ---- one link ----
 
--- Seconds that a tiny message takes there and back; the other end answers.
+-- Seconds of the round trip of a tiny message; the other end answers.
 local function ping(world, to)
   local one, least = T.new("f32", { 1 }), math.huge
   for _ = 1, PINGS do
@@ -39,7 +39,7 @@ local function answer_pings(world, from)
   end
 end
 
--- Bytes per second to a rank: of messages that become larger until one takes long enough.
+-- Bytes per second to a rank: messages become larger until one takes long enough.
 local function rate_to(world, to, way_s)
   local bytes = LEAST_BYTES
   while true do
@@ -70,7 +70,8 @@ local function take_from(world, from)
   end
 end
 
--- Both directions of a link, one after the other: this end's way and rate to the other.
+-- Measures both directions of a link, one after the other: this end's round trip and rate to the
+-- other.
 local function measure(world, other, first)
   local way_s
   local function speak()
@@ -94,8 +95,8 @@ end
 
 -- ---- all links ----
 
--- Who speaks with host i of n in a round, from 0; nil: it rests. In n - 1 rounds (n odd: n) each
--- has spoken with each.
+-- The partner of host i of n in a round, from 0; nil: the host rests. In n - 1 rounds (n odd: n)
+-- each host has every other as a partner.
 local function partner(i, round, n)
   local even = n + n % 2
   local other = i == even - 1 and round or (2 * round - i) % (even - 1)
@@ -105,8 +106,8 @@ local function partner(i, round, n)
   return other < n and other or nil
 end
 
--- hosts in the order of their first ranks: {name, rank}; and the number of this rank's host where
--- it is its first
+-- hosts in the order of their first ranks: {name, rank}; and the number of this rank's host if the
+-- rank is its first
 local function hosts_of(names, rank)
   local hosts, known, own = {}, {}, nil
   for i, name in ipairs(names) do
@@ -118,7 +119,7 @@ local function hosts_of(names, rank)
   return hosts, own
 end
 
--- what each host has measured, known to all ranks: rate and way to host j, 0: not measured
+-- the measurements of each host, sent to all ranks: rate and round trip to host j, 0: not measured
 local function share(world, hosts, rates, ways)
   local row, n = {}, #hosts
   for j = 1, n do
@@ -140,7 +141,7 @@ local function median(list)
   return n > 0 and (list[(n + 1) // 2] + list[n // 2 + 1]) / 2 or 0
 end
 
--- numbers of a matrix that were measured: of row i, of column j, or all
+-- measured numbers of a matrix: of row i, of column j, or all
 local function measured(matrix, i, j)
   local list = {}
   for a, row in ipairs(matrix) do
@@ -153,7 +154,7 @@ local function measured(matrix, i, j)
   return list
 end
 
--- links that are slower than they may be: {from, to}, in an order that is the same on all ranks
+-- links that are too slow: {from, to}, in an order that is the same on all ranks
 local function slow_ones(rate)
   local usual, list = median(measured(rate)), {}
   for i, row in ipairs(rate) do
@@ -166,11 +167,11 @@ local function slow_ones(rate)
   return list
 end
 
---- Measure the links between the hosts of a world. All ranks call it, and get the same.
+--- Measures the links between the hosts of a world. All ranks call it, and get the same result.
 ---@param world mr.Comm
 ---@param names string[]  the host of each rank
 ---@return table found    hosts: names; rate[i][j]: bytes per second from host i to host j;
----   way[i][j]: seconds there and back; 0: not measured
+---   way[i][j]: seconds of a round trip; 0: not measured
 function links.measure(world, names)
   local hosts, own = hosts_of(names, world:rank())
   local n, rates, ways = #hosts, {}, {}
@@ -204,7 +205,7 @@ function links.measure(world, names)
   return found
 end
 
---- A rate as people read it.
+--- A rate as text.
 ---@param bytes_s number
 ---@return string
 function links.text(bytes_s)
@@ -212,7 +213,7 @@ function links.text(bytes_s)
     or ("%.3g MB/s"):format(bytes_s / 1e6)
 end
 
--- what is wrong with a rate of a host, of the rates of all hosts; nil: nothing
+-- the fault of a host's rate, compared with the rates of all hosts; nil: no fault
 local function fault_of(verb, rates, i)
   local others = {}
   for k, rate in ipairs(rates) do
@@ -223,18 +224,18 @@ local function fault_of(verb, rates, i)
     links.text(rates[i]), links.text(usual)) or nil
 end
 
---- The slowest link in words.
----@param slowest table  of links.judge
+--- A text about the slowest link.
+---@param slowest table  from links.judge
 ---@return string
 function links.story(slowest)
   return ("the slowest link between hosts, from %s to %s, carries %s; %s is usual"):format(
     slowest.from, slowest.to, links.text(slowest.rate), links.text(slowest.usual))
 end
 
---- What was measured, by host, and the slowest link.
----@param found table  of links.measure
----@return table[] rows    {host, sends, receives: bytes per second, way_s: seconds there and back,
----   the medians over other hosts; fault: a text, nil where it is as fast as they are}
+--- The measurements by host, and the slowest link.
+---@param found table  from links.measure
+---@return table[] rows    {host, sends, receives: bytes per second, way_s: seconds of a round trip:
+---   medians over other hosts; fault: a text, nil if the host is as fast as the others}
 ---@return table slowest   {from, to: names, rate, usual: the median of all links, slow: boolean}
 function links.judge(found)
   local slowest = { rate = math.huge, usual = median(measured(found.rate)) }
@@ -253,7 +254,7 @@ function links.judge(found)
   for i, host in ipairs(found.hosts) do
     rows[i] = { host = host, sends = sends[i], receives = receives[i],
       way_s = median(measured(found.way, i)) }
-    -- which end of the only link is slow, nothing tells
+    -- with a single link it is not known which end is slow
     if #found.hosts > 2 then
       rows[i].fault = fault_of("sends", sends, i) or fault_of("receives", receives, i)
     elseif slowest.slow then

@@ -1,8 +1,8 @@
---- The arrangement of a run's ranks: fastest varying are those that share each layer, then those
--- that share the tokens of a batch, then those with batches of their own (reference parallelism,
--- section 4). Gradients are summed over all ranks with the same weights, since each rank that
--- shares tokens has a part of them, and divided by the weights of the batches, which one rank of
--- each group counts.
+--- The arrangement of a run's ranks. The fastest varying index is among the ranks that share each
+-- layer, then among those that share the tokens of a batch, then among those with batches of their
+-- own (reference parallelism, section 4). Gradients are summed over all ranks with the same
+-- weights, since each rank that shares tokens has a part of them. They are divided by the weights
+-- of the batches, which one rank of each group counts.
 -- @module moonreel.comm.mesh
 local blame = require "moonreel.settings.blame"
 local families = require "moonreel.recipe.families"
@@ -12,17 +12,18 @@ local sequence = require "moonreel.nn.sequence"
 local mesh = {}
 
 ---@class mr.Mesh
----@field data integer           groups of ranks with batches of their own
+---@field data integer           groups of ranks with their own batches
 ---@field at integer             the number of this rank's group, from 0
 ---@field leads boolean          the first of its group, which counts and decodes for it
----@field sequence mr.Sequence|nil  that share tokens with this rank, itself among them; nil: none
----@field group mr.Comm|nil      that share its batch, by tokens or by layers; nil: none
----@field tokens mr.Comm|nil     that share its batch by tokens; nil: none
----@field split mr.Split         that share layers with this rank
----@field alike mr.Comm|nil      that hold the same slices of layers; nil: one rank alone
----@field crosses string|nil     what should lie within a host and does not, for people
+---@field sequence mr.Sequence|nil  ranks that share tokens with this one, including it; nil: none
+---   do
+---@field group mr.Comm|nil      ranks that share its batch, by tokens or by layers; nil: none do
+---@field tokens mr.Comm|nil     ranks that share its batch by tokens; nil: none do
+---@field split mr.Split         ranks that share layers with this one
+---@field alike mr.Comm|nil      ranks with the same slices of layers; nil: a single rank
+---@field crosses string|nil     a note about groups that should be within a host and are not
 
--- numbers that divide `whole` nearest to `wanted`, below and above it
+-- the divisors of `whole` nearest to `wanted`, below and above it
 local function nearest_divisors(whole, wanted)
   local below, above
   for n = 1, whole do
@@ -40,7 +41,7 @@ local function legal(whole, wanted)
     or tostring(below or above)
 end
 
--- what divides both
+-- the greatest common divisor
 local function common(a, b)
   while b > 0 do
     a, b = b, a % b
@@ -48,7 +49,7 @@ local function common(a, b)
   return a
 end
 
--- who set the number that does not divide: the command line, or a recipe
+-- refuses a number that does not divide, with the place that set it: the command line, or a recipe
 local function refuse(settings, path, form, ...)
   local chain = settings:chain(path)
   local last = chain[#chain]
@@ -83,12 +84,12 @@ local function that_share()
   return table.concat(list, ", ")
 end
 
---- The ranks that share layers with one, who say nothing to each other yet. Raises where the model
--- of a run cannot be cut so.
+--- The ranks that share layers with one; they are not connected yet. Raises an error if the model
+-- of a run cannot be divided in this way.
 ---@param settings table
----@param rank integer   of the run
----@param n integer|nil  that share each layer; nil: by the settings
----@param renders boolean|nil  nothing is updated
+---@rank in the run
+---@number of ranks that share each layer; nil: by the settings
+---@no update is made
 ---@return mr.Split
 function mesh.split(settings, rank, n, renders)
   local model = settings.model
@@ -128,15 +129,15 @@ local function refuse_depth(settings)
   end
 end
 
---- How those ranks attend together. Raises for what does not divide, with what does, and for ways
--- to share that are not there.
+--- How these ranks compute attention together. Raises an error for numbers that do not divide, with
+-- numbers that do, and for unknown modes.
 ---@param settings table
----@param ranks integer     of the run
----@param heads integer|nil of attention; nil: not known here
----@param here integer|nil  ranks of a host; nil: all
----@param shared integer|nil  of these that share tokens; nil: by the settings
----@param layers integer|nil  that share each layer; nil: by the settings
----@return table  heads, inner, outer as sequence.new takes them
+---@number of ranks in the run
+---@attention heads; nil: not known here
+---@ranks of a host; nil: all
+---@ranks that share tokens; nil: by the settings
+---@ranks that share each layer; nil: by the settings
+---@return table  heads, inner, outer for sequence.new
 function mesh.shape(settings, ranks, heads, here, shared, layers)
   local config = settings.plugin_config
   shared, layers = shared or mesh.shared(settings), layers or mesh.layers(settings)
@@ -147,7 +148,7 @@ function mesh.shape(settings, ranks, heads, here, shared, layers)
     refuse(settings, "plugin_config.tp_size", "%d ranks cannot be divided into groups of tp_size = "
       .. "%d that share their layers; try: tp_size = %s", ranks, layers, legal(ranks, layers))
   end
-  -- what follows is of those that have the same slices
+  -- the rest is about ranks with the same slices
   ranks, heads, here = ranks // layers, heads and heads // layers, here and here // layers
   if shared > 1 and mode and not ring and mode ~= "all_to_all" then
     refuse(settings, "plugin_config.sequence_parallelism_mode", "sequence_parallelism_mode = %q: "
@@ -170,12 +171,12 @@ function mesh.shape(settings, ranks, heads, here, shared, layers)
       legal(common(field == "sp_size" and ranks or shared, heads), exchange))
   end
   local circle = shared // exchange
-  -- a circle lies within a host where its ranks fit there
+  -- a circle is within one host if its ranks fit there
   local inner = common(circle, math.max((here or ranks) // exchange, 1))
   return { heads = exchange, inner = inner, outer = circle // inner }
 end
 
--- heads that are exchanged between hosts, with what keeps them within
+-- a note about heads that are exchanged between hosts, with a setting that avoids it
 local function crossing(shape, shared, here)
   local heads = shape.heads
   if heads == 1 or not here or here % heads == 0 then
@@ -187,13 +188,13 @@ local function crossing(shape, shared, here)
     :format(heads, here, common(heads, here), shared)
 end
 
---- Bytes that one rank sends in one attention over shared tokens, forward and backward, of bf16:
--- q, k, v and the result for heads; k and v around circles, once each way, and their gradients in
--- f32, which come home. Ref: reference parallelism 5 and 6.
+--- Bytes that one rank sends in one attention over shared tokens, forward and backward, in bf16: q,
+-- k, v and the result for heads; k and v around circles, once in each pass, and their gradients in
+-- f32, which return to their owner. Ref: reference parallelism 5 and 6.
 ---@param shape table     heads, inner, outer
 ---@param tokens integer  of all samples and ranks
 ---@param width integer   of a token
----@return number near    between ranks that exchange heads, and within circles
+---@return number near    between ranks that exchange heads, and inside circles
 ---@return number far     between circles
 function mesh.bytes(shape, tokens, width)
   local heads, inner, outer = shape.heads, shape.inner, shape.outer
@@ -204,21 +205,21 @@ function mesh.bytes(shape, tokens, width)
   return 2 * 8 * here * (heads - 1) / heads + circle(inner, outer), circle(outer, 1)
 end
 
--- ranks that share layers lie on several hosts
+-- a note about ranks that share layers but are on several hosts
 local function torn(layers, here)
   return layers > 1 and here and here % layers ~= 0
-    and ("%d ranks share each layer, and a host has %d: every layer waits for the network; try: "
-    .. "plugin_config.tp_size = %d"):format(layers, here, common(here, layers)) or nil
+    and ("%d ranks share each layer, but a host has only %d, so every layer waits for the "
+    .. "network; try: plugin_config.tp_size = %d"):format(layers, here, common(here, layers)) or nil
 end
 
---- The ranks of a team, laid out as settings say. Collective.
+--- Arranges the ranks of a team by the settings. Collective.
 ---@param settings table
 ---@param team mr.Team
----@param heads integer|nil  of attention
----@param here integer|nil   ranks of a host
----@param beside boolean|nil  the device exchanges while it computes: heads in two groups
----@param split mr.Split|nil  that share layers, of mesh.split; from then on they are connected
----@param shared integer|nil  that share tokens; nil: by the settings
+---@attention heads
+---@ranks of a host
+---@the device exchanges while it computes: heads in two groups
+---@ranks that share layers, from mesh.split; this call connects them
+---@ranks that share tokens; nil: by the settings
 ---@return mr.Mesh
 function mesh.new(settings, team, heads, here, beside, split, shared)
   local layers = split and split.ranks or mesh.layers(settings)

@@ -1,13 +1,13 @@
---- The rank of this process, the number of ranks, and how to connect, for each launcher.
+--- Finds the rank of this process, the number of ranks, and how to connect, for each launcher.
 -- @module moonreel.comm.place
 local base = require "moonreel.core.base"
 
 local place = {}
 
-local PORTS = 16 -- that rank 0 tries in a row, where no launcher keeps one for it
+local PORTS = 16 -- ports that rank 0 tries in a row, if no launcher has opened one for it
 local MOST <const>, MOST_RANKS <const> = (1 << 31) - 1, 1 << 20
 
--- a whole number from `least` to `most` that a variable holds; nil: it is not set
+-- a whole number from `least` to `most` in a variable; nil: it is not set
 local function number(get, name, least, most)
   local text = name and get(name)
   if not text or text == "" then
@@ -21,7 +21,7 @@ local function number(get, name, least, most)
   return value
 end
 
--- ---- how ranks reach each other ----
+-- ---- rendezvous ----
 
 -- "10.0.0.1:29500" or "[fe80::1]:29500"
 local function address(text, name)
@@ -35,7 +35,7 @@ local function address(text, name)
   return host, math.tointeger(tonumber(port))
 end
 
--- is what ranks send hidden from whoever stands between their hosts? nil: unknown
+-- are messages between ranks encrypted? nil: unknown
 local function encrypts(get)
   local given = number(get, "MOONREEL_ENCRYPT", 0, 1)
   return given and given == 1
@@ -57,12 +57,12 @@ local function by_moonreel(get, here)
     near = number(get, "MOONREEL_LOCAL_SIZE", 1) }
 end
 
--- torchrun's own store may stand at MASTER_PORT
+-- torchrun's own store may use MASTER_PORT itself
 local function by_torchrun(get)
   local host, run = get "MASTER_ADDR", get "TORCHELASTIC_RUN_ID" or ""
   if not host or host == "" then
-    base.raise("MR_E_NODE", "RANK and WORLD_SIZE are set, MASTER_ADDR is not: expected the host of "
-      .. "rank 0; try: torchrun, or unset RANK")
+    base.raise("MR_E_NODE", "RANK and WORLD_SIZE are set, but MASTER_ADDR is not; expected the "
+      .. "host of rank 0; try: torchrun, or unset RANK")
   end
   local port = number(get, "MASTER_PORT", 1) or 29500
   if get "TORCHELASTIC_USE_AGENT_STORE" == "True" then
@@ -73,7 +73,7 @@ local function by_torchrun(get)
     listen = get "MOONREEL_LISTEN", encrypt = encrypts(get) }
 end
 
--- where srun starts no MPI: rank 0 is on the first host of the list
+-- for srun without MPI: rank 0 is on the first host of the list
 local function by_slurm(get)
   if get "PMIX_RANK" or get "PMI_FD" then
     return nil
@@ -81,8 +81,8 @@ local function by_slurm(get)
   local list = get "SLURM_STEP_NODELIST" or get "SLURM_JOB_NODELIST"
   local job, step = number(get, "SLURM_JOB_ID", 0) or 0, get "SLURM_STEP_ID" or "0"
   if not list and not get "MASTER_ADDR" then
-    base.raise("MR_E_NODE", "SLURM_PROCID and SLURM_STEP_NUM_TASKS are set, SLURM_JOB_NODELIST is "
-      .. "not; try: srun, which sets it, or unset SLURM_PROCID")
+    base.raise("MR_E_NODE", "SLURM_PROCID and SLURM_STEP_NUM_TASKS are set, but "
+      .. "SLURM_JOB_NODELIST is not; try: srun, which sets it, or unset SLURM_PROCID")
   end
   local first = list and require("moonreel.comm.hosts").expand(list, "SLURM_JOB_NODELIST")[1]
   return { host = get "MASTER_ADDR" or first,
@@ -91,7 +91,7 @@ local function by_slurm(get)
     secret = get "MOONREEL_SECRET_TEXT", listen = get "MOONREEL_LISTEN", encrypt = encrypts(get) }
 end
 
--- ranks of each host, where all have as many
+-- ranks of each host, if all have the same number
 local function slurm_share(get)
   local text = get "SLURM_STEP_TASKS_PER_NODE" or get "SLURM_TASKS_PER_NODE"
   local list = text and require("moonreel.comm.hosts").tasks(text) or {}
@@ -103,11 +103,11 @@ local function slurm_share(get)
   return list[1]
 end
 
---- Variables of those who start ranks; the first whose rank and size are both set counts. `tcp`
--- tells how they meet; without it they share memory (moonreel) or use MPI. Variables of one that is
--- `around` others stand below what it has started, too: mpirun and torchrun within a task of srun's
--- have ranks of their own. SLURM_PROCID and SLURM_NTASKS stand in every shell of a job, of sbatch
--- and salloc; only srun, which starts ranks, sets SLURM_STEP_NUM_TASKS.
+--- Variables of launchers; the first whose rank and size are both set counts. `tcp` returns the
+-- options of the rendezvous; without it ranks share memory (moonreel) or use MPI. Variables of a
+-- launcher with `around` are also set below other launchers that it has started: mpirun and
+-- torchrun in a task of srun have their own ranks. SLURM_PROCID and SLURM_NTASKS are set in every
+-- shell of a job, by sbatch and salloc; only srun, which starts ranks, sets SLURM_STEP_NUM_TASKS.
 place.sources = {
   { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
     local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
@@ -122,23 +122,23 @@ place.sources = {
     local_rank = "SLURM_LOCALID", share = slurm_share, tcp = by_slurm, around = true },
 }
 
--- hosts with as many ranks each, as far as one of them can tell
+-- ranks per host, if all hosts seem to have the same number
 local function equal_share(here, size)
   return here and size % here == 0 and here or nil
 end
 
 ---@class moonreel.comm.Place
 ---@field rank integer        from 0
----@field size integer        ranks of the run
+---@field size integer        ranks in the run
 ---@field local_rank integer  on this host, from 0
----@field local_size integer|nil  ranks of this host; nil: unknown, or hosts differ
----@field by string|nil       who said so; nil: this process is alone
+---@field local_size integer|nil  ranks on this host; nil: unknown, or different by host
+---@field by string|nil       the launcher; nil: this process is alone
 ---@field meeting integer|nil descriptor of the segment that ranks of this host share
----@field tcp table|nil       how ranks of several hosts meet: options of core.world
+---@field tcp table|nil       the rendezvous of ranks on several hosts: options of core.world
 
 local function refuse(form, ...) base.raise("MR_E_NODE", form:format(...)) end
 
--- rank and size as one of them says; nil: it says nothing
+-- rank and size from a launcher's variables; nil: they are not set
 local function said_by(get, source)
   local rank, size = number(get, source.rank, 0), number(get, source.size, 1, MOST_RANKS)
   if rank and size and rank >= size then
@@ -148,21 +148,23 @@ local function said_by(get, source)
     if size then
       set, missing = missing, set
     end
-    refuse("%s=%d is set, %s is not: expected both, as of %s, or neither; try: unset %s", set,
+    refuse("%s=%d is set, but %s is not; expected both, as set by %s, or neither; try: unset %s",
+      set,
       rank or size, missing, source.by, set)
   end
   return rank and size and rank, size
 end
 
--- Two launchers, one within the other, that do not mean the same rank: which of them holds?
+-- Which of two launchers, one within the other, counts, if they give this process different ranks?
 local function refuse_another(get, here, source, found)
   local rank, size = said_by(get, source)
   local beneath = source.around or source.by == "PMI" and get "SLURM_PROCID"
-  -- below Slurm a daemon of mpirun's stands alone on its host, with ranks of its own
+  -- below Slurm, a daemon of mpirun is alone on its host and starts its own ranks
   local doubled = source.around and found.by == "Open MPI" and number(get, source.local_rank, 0)
   if rank and (not beneath and (rank ~= here.rank or size ~= here.size) or (doubled or 0) > 0) then
-    refuse("%s=%d of %s=%d (%s), but %s=%d of %s=%d (%s): two launchers say which rank this is; "
-      .. "try: one of them alone, or unset what the other has set", found.rank, here.rank,
+    refuse("%s=%d of %s=%d (%s), but %s=%d of %s=%d (%s): two launchers give this process "
+      .. "different ranks; try: only one of them, or unset the variables of the other", found.rank,
+      here.rank,
       found.size, here.size, found.by, source.rank, rank, source.size, size, source.by)
   end
 end
@@ -188,7 +190,7 @@ local function place_by(get, source, rank, size)
   return here
 end
 
---- This process's place.
+--- The place of this process.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return moonreel.comm.Place
 function place.find(get)
@@ -201,7 +203,7 @@ function place.find(get)
       local rank, size = said_by(get, source)
       if rank then
         here, found = place_by(get, source, rank, size), source
-        -- what our own launcher was started by is its affair
+        -- the launcher of moonreel's own launcher does not count
         if source.meeting then
           return here
         end
@@ -211,11 +213,11 @@ function place.find(get)
   return here or { rank = 0, size = 1, local_rank = 0 }
 end
 
--- what tells jobs of MPI from each other on a host
+-- variables that distinguish jobs of MPI on a host
 local JOBS = { "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID" }
 
---- A text that is the same for all ranks of a job on this host, and for no other job there; nil:
--- this process is alone, or moonreel has started it.
+--- A text that is the same for all ranks of a job on this host, and different for other jobs there;
+-- nil: this process is alone, or moonreel has started it.
 ---@param here moonreel.comm.Place
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return string|nil
@@ -231,11 +233,11 @@ function place.job(here, get)
       return ("%s %s"):format(here.by, text)
     end
   end
-  -- one process of the launcher has started them all
+  -- one process of the launcher has started all of them
   return ("%s %s"):format(here.by, base.read_file("/proc/self/status"):match("PPid:%s*(%d+)"))
 end
 
---- Who has started this process as one of several ranks, whatever they mean; nil: no one.
+--- The launcher that has started this process as one of several ranks; nil: there is none.
 ---@param get (fun(name: string): string|nil)|nil  variables (default: the environment's)
 ---@return string|nil by
 ---@return integer|nil rank
@@ -249,16 +251,16 @@ function place.of_several(get)
   end
 end
 
---- What stands before messages of this process: "rank 2: ", or nothing when it is alone.
+--- The prefix of messages of this process: "rank 2: ", or nothing if it is alone.
 ---@return string
 function place.label()
   local good, here = pcall(place.find)
   return good and here.size > 1 and ("rank %d: "):format(here.rank) or ""
 end
 
---- The device of this rank: each rank of a host has a GPU of its own, the one that its launcher
--- lets it see, or the next one.
----@param name string  as a recipe has it
+--- The device of this rank. Each rank of a host has its own GPU: the one that its launcher makes
+-- visible, or the one with its local rank.
+---@as in a recipe
 ---@return string
 function place.device(name)
   local seen = os.getenv "CUDA_VISIBLE_DEVICES"

@@ -1,5 +1,5 @@
 --- Decisions that all ranks make together, because a rank that decided alone would leave the others
--- waiting or diverging. A team of one asks no other.
+-- waiting or diverging. A team of one rank asks no other.
 -- @module moonreel.comm.team
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -11,11 +11,11 @@ local team = {}
 ---@field world mr.Comm|nil  nil: one rank alone
 ---@field rank integer       from 0
 ---@field size integer
----@field leads boolean      this is rank 0, which speaks and writes for all
+---@field leads boolean      this is rank 0, which prints and writes for all
 local Team = {}
 Team.__index = Team
 
---- The ranks of a world; without one, this process alone.
+--- The ranks of a world; without a world this process alone.
 ---@param world mr.Comm|nil
 ---@return mr.Team
 function team.new(world)
@@ -28,7 +28,7 @@ function team.new(world)
 end
 
 --- Numbers of all ranks: a list of them by rank.
----@param numbers number[]  as many on every rank
+---@the same count on every rank
 ---@return number[][]
 function Team:all(numbers)
   if not self.world then
@@ -42,11 +42,10 @@ function Team:all(numbers)
   return rows
 end
 
---- Rows of numbers of all ranks, as many rows of each as all of them know: lists of numbers by
--- rank.
----@param numbers number[]  of this rank, one row behind the other
+--- Rows of numbers of all ranks, as lists by rank. All ranks know the number of rows of each.
+---@of this rank, row after row
 ---@param counts integer[]  rows of each rank
----@param width integer     numbers of a row
+---@numbers in a row
 ---@return number[][]
 function Team:lists(numbers, counts, width)
   if not self.world then
@@ -62,7 +61,7 @@ function Team:lists(numbers, counts, width)
 end
 
 --- Sums over ranks, added in their order.
----@param numbers number[]  as many on every rank
+---@the same count on every rank
 ---@return number[]
 function Team:sum(numbers)
   local sums = {}
@@ -101,13 +100,13 @@ function Team:texts(text)
   return out
 end
 
--- an error of another rank, which tells it: this one ends with the same code
+-- raises the error that another rank reports: this rank ends with the same code
 local function reported(rank, failure)
   error({ code = failure.code, exit = failure.exit, reported = true,
     message = ("rank %d: %s"):format(rank, failure.message) }, 0)
 end
 
--- what can be said of an error to another rank
+-- an error in the form for other ranks
 local function story(problem)
   if type(problem) == "table" and problem.exit then
     return { code = problem.code, exit = problem.exit, message = problem.message,
@@ -116,19 +115,22 @@ local function story(problem)
   return { code = "MR_E_FAIL", exit = 1, message = tostring(problem) }
 end
 
---- What xpcall hands on: an error as it is, a defect with its trace, taken where it happens.
+--- A message handler for xpcall: an error passes unchanged, a defect gets its trace at the point
+-- where it happens.
 ---@param problem any
 ---@return table|string
 function team.traced(problem)
   return type(problem) == "table" and problem or debug.traceback(tostring(problem), 2)
 end
 
--- none leaves before all have heard: who still listens would only hear that another one has ended
+-- no rank leaves before all have received the error: otherwise the others would only notice that a
+-- rank has ended
 local function gather_once_more(self) pcall(self.world.barrier, self.world) end
 
---- Call f on every rank. When it fails on some, it fails on all: the first of these tells why.
+--- Calls f on every rank. If it fails on some ranks, it fails on all, with the error of the first
+-- of these.
 ---@param f function
----@return any  what f returns
+---@return any  result of f
 function Team:try(f, ...)
   if not self.world then
     return f(...)
@@ -136,7 +138,7 @@ function Team:try(f, ...)
   local good, result = xpcall(f, team.traced, ...)
   local heard, texts = pcall(self.texts, self, good and "" or json.encode(story(result)))
   if not heard then
-    -- the ranks have parted within f
+    -- the ranks have lost contact within f
     error(good and texts or result, 0)
   end
   for rank, text in ipairs(texts) do
@@ -156,8 +158,8 @@ function Team:try(f, ...)
   return result
 end
 
---- Call f on the first rank alone; all get what it returns, or fail with it.
----@param f fun(): table  of values that JSON holds
+--- Calls f on the first rank only; all ranks get its result, or its error.
+---@returns values that JSON can represent
 ---@return table
 function Team:first(f)
   if not self.world then
@@ -167,10 +169,10 @@ function Team:first(f)
   return json.decode(self:texts(text)[1])
 end
 
---- Hold what this rank has against what the first one has. Where they differ all ranks fail, as the
--- first that differs tells.
+--- Compares a value of this rank with that of the first one. If they differ, all ranks fail, with
+-- the error of the first rank that differs.
 ---@param own string
----@param differs fun(theirs: string)  raises
+---@param differs fun(theirs: string)  raises the error
 function Team:same(own, differs)
   local theirs = self:first(function() return { own } end)[1]
   self:try(function()
@@ -180,8 +182,8 @@ function Team:same(own, differs)
   end)
 end
 
---- Ranks of a host, where all hosts have as many of them, one after another; nil: they have not,
--- or it is unknown.
+--- The number of ranks on a host, if all hosts have the same number of consecutive ranks; nil: they
+-- do not, or it is unknown.
 ---@param here moonreel.comm.Place
 ---@return integer|nil
 function Team:even(here)
@@ -195,7 +197,7 @@ function Team:even(here)
   return math.tointeger(n)
 end
 
---- Fail on all ranks alike, where every one of them knows why: the first one tells.
+--- Fails on all ranks with the same error, which every rank knows; the first one reports it.
 ---@param code string
 ---@param text string
 function Team:raise(code, text)
