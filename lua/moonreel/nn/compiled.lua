@@ -8,17 +8,17 @@ local compiled = {}
 local Compiled = {}
 Compiled.__index = Compiled
 
---- None so far.
+--- Makes an empty cache.
 ---@param params mr.Params
----@param exec mr.Exec   holds the parameters; borrowed, like params
----@param most integer   programs that are kept
+---@has the parameters; borrowed, like params
+---@largest number of kept programs
 ---@return mr.Compiled   with programs: those kept, by key
 function compiled.new(params, exec, most)
   return setmetatable({ params = params, exec = exec, most = most, programs = {}, clock = 0 },
     Compiled)
 end
 
--- close those whose last use is longest ago until there is room for one more
+-- closes the least recently used programs until one more can be kept
 local function make_room(self)
   local keys = {}
   for key in pairs(self.programs) do
@@ -33,7 +33,7 @@ local function make_room(self)
   end
 end
 
--- one result is "out"; several are named
+-- one result is called "out"; several have names
 local function add_outputs(g, results)
   if type(results) ~= "table" then
     g:output("out", results)
@@ -49,9 +49,9 @@ local function add_outputs(g, results)
   end
 end
 
---- The program of a key, kept until `most` others were asked for. Its result is its output "out",
--- results of other names come in a table.
--- Errors of `build` and of the compiler pass through, and nothing is kept then.
+--- The program of a key, kept until `most` others were used. A single result is its output "out",
+-- several results are a table. Errors of `build` and of the compiler pass through; then no program
+-- is kept.
 ---@param key string
 ---@param build fun(g: mr.Graph): mr.Value|table<string, mr.Value>  adds the nodes
 ---@return mr.Program

@@ -1,7 +1,7 @@
---- Layers. A constructor declares parameters in a table, a call adds nodes to a graph; nothing is
--- computed here. Every layer is called as layer(g, x, ...): `g` is the graph that is being built.
--- Names and initialisation follow the released models (reference opensora-1.2, sections 1.2 and
--- 1.3).
+--- Layers. A constructor declares parameters in a table; a call adds nodes to a graph; nothing is
+-- computed here. Every layer is called as layer(g, x, ...), where `g` is the graph that is being
+-- built. Names and initialisation follow the released models (reference opensora-1.2, sections 1.2
+-- and 1.3).
 -- @module moonreel.nn
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
@@ -27,13 +27,14 @@ local read_group = options.declare("nn.scope", {
   { "frozen", "boolean", "no gradient and no update" },
   { "decay", "number", "factor of the weight decay" },
   { "lr_factor", "number", "factor of the learning rate" },
-  { "linear", "text", "dtype of the operands of linear layers, f8 for 8 bits; none: the layer's" },
-  { "outside", "boolean", "frozen, from a file of its own: in no checkpoint" },
-  { "model", "integer", "of several that are updated apart; absent: 0" },
-  { "split", "mr.Split", "ranks that share layers (moonreel.nn.split); absent: this one alone" },
+  { "linear", "text",
+    "dtype of the operands of linear layers, f8 for 8 bits; absent: the layer's" },
+  { "outside", "boolean", "frozen, from a separate file, and not in checkpoints" },
+  { "model", "integer", "number of the model, if several are updated separately; absent: 0" },
+  { "split", "mr.Split", "ranks that share layers (moonreel.nn.split); absent: one rank" },
 })
 
---- Where a layer's parameters go: a parameter table, a name prefix and the group they join.
+--- Where the parameters of a layer are declared: a parameter table, a name prefix and a group.
 ---@param params mr.Params
 ---@param prefix string|nil   "" or "spatial_blocks.0"
 ---@param group table|nil     frozen, decay, lr_factor: for every parameter below; linear: for every
@@ -51,7 +52,7 @@ function Scope:child(name, group)
   return nn.scope(self.params, self:name(name), nn.merged(self.group, group))
 end
 
---- The full name of a parameter of this scope.
+--- The full name of a parameter in this scope.
 function Scope:name(name)
   return self.prefix == "" and name or self.prefix .. "." .. name
 end
@@ -60,7 +61,7 @@ end
 ---@return mr.Split
 function Scope:split() return self.group.split or split.none end
 
---- Declare a parameter; returns its full name.
+--- Declares a parameter; returns its full name.
 ---@param name string
 ---@param shape table
 ---@param init table          {kind = "zeros|ones|normal|uniform|xavier|values", scale =, values =}
@@ -79,11 +80,11 @@ end
 
 -- ---- layers ----
 
---- Call f, which adds the nodes of a block.
+--- Calls f, which adds the nodes of a block.
 ---@param g mr.Graph
 ---@param name string
 ---@param recompute boolean  the backward pass repeats what f adds
----@param away mr.Value[]    what f begins with that waits in host memory for that
+---@inputs of f that are kept in host memory for that
 ---@param f function
 ---@return any ...           results of f
 function nn.block(g, name, recompute, away, f)
@@ -93,13 +94,13 @@ function nn.block(g, name, recompute, away, f)
   return g:block(name, recompute, f)
 end
 
---- Layers one after the other.
+--- Applies layers one after another.
 ---@param list fun(g: mr.Graph, x: any): any[]
 ---@param g mr.Graph
----@param x any                what the first one takes, mostly a value
----@param first integer|nil    the first and the last one of them; absent: all
+---@input of the first layer, mostly a value
+---@the first and the last layer to apply; absent: all
 ---@param last integer|nil
----@return any                 of the last one
+---@return any                 result of the last one
 function nn.chain(list, g, x, first, last)
   for i = first or 1, last or #list do
     x = list[i](g, x)
@@ -110,14 +111,15 @@ end
 local Linear = class()
 
 local read_linear = options.declare("nn.Linear", {
-  { "init", "table", "of the weight: {kind =, scale =}; xavier where absent",
+  { "init", "table", "initialisation of the weight: {kind =, scale =}; absent: xavier",
     default = { kind = "xavier" } },
-  { "bias_init", "table", "of the bias; zeros where absent", default = { kind = "zeros" } },
-  { "bias", "boolean", "false: none", default = true },
-  { "shape", "table", "of the stored weight, where it is not [outputs, inputs]" },
+  { "bias_init", "table", "initialisation of the bias; absent: zeros",
+    default = { kind = "zeros" } },
+  { "bias", "boolean", "false: no bias", default = true },
+  { "shape", "table", "shape of the stored weight, if it is not [outputs, inputs]" },
   { "columns", "table", "parts of the outputs, of each of which ranks that share layers have a "
     .. "share" },
-  { "rows", "table", "parts of the inputs, likewise" },
+  { "rows", "table", "parts of the inputs, in the same way" },
 })
 
 --- y = x w' + b over the last axis. Xavier uniform weight, zero bias.
@@ -126,9 +128,9 @@ local read_linear = options.declare("nn.Linear", {
 ---@param inputs integer
 ---@param outputs integer
 ---@param given table|nil     init (of the weight), bias_init, bias = false, shape (of the stored
----   weight); columns, rows: how ranks that share layers cut it. By columns it takes tokens of all
----   and gives this rank's outputs, by rows it takes this rank's inputs, of several parts a list
----   of values, and gives this rank's tokens
+---   weight); columns, rows: how ranks that share layers divide it. Divided by columns, it takes
+---   tokens of all ranks and gives this rank's outputs. Divided by rows, it takes this rank's
+---   inputs (for several parts a list of values) and gives this rank's tokens
 function nn.Linear(scope, name, inputs, outputs, given)
   local o = read_linear(given)
   local s = scope:child(name)
@@ -153,8 +155,8 @@ local function product(self, x, w, bias)
   return (ops.linear(x, w, bias))
 end
 
--- the sum over all ranks' inputs, of this rank's tokens; of a weight with several parts these lie
--- one after another
+-- the sum over all ranks' inputs, for this rank's tokens; a weight with several parts has them one
+-- after another
 local function by_rows(self, g, list)
   local w, at, y = g:param(self.weight), 0, nil
   for i, x in ipairs(list) do
@@ -209,7 +211,7 @@ end
 local Mlp = class()
 
 local read_mlp = options.declare("nn.Mlp", {
-  { "fc2_init", "table", "of the second weight: {kind =, scale =}" },
+  { "fc2_init", "table", "initialisation of the second weight: {kind =, scale =}" },
 })
 
 --- Linear, GELU (tanh form), Linear; parameters fc1 and fc2. Ranks that share layers share its
@@ -223,7 +225,7 @@ function nn.Mlp(scope, name, inputs, hidden, outputs, given)
 end
 
 ---@param x mr.Value
----@param tokens integer|nil  of all ranks that share layers; nil: x has all of them
+---@tokens of all ranks that share layers; nil: x has all of them
 function Mlp:forward(g, x, tokens)
   x = self.split:gather(g, x, tokens)
   return self.fc2(g, (ops.gelu_tanh(self.fc1(g, x))))
@@ -232,17 +234,18 @@ end
 local SelfAttention = class()
 
 local function heads_of(who, o)
-  return o.heads or require("moonreel.core.base").raise("MR_E_USAGE", who .. ": heads is missing")
+  return o.heads or require("moonreel.core.base").raise("MR_E_USAGE", who .. ": heads is "
+    .. "missing; expected the number of attention heads")
 end
 
 local read_self_attention = options.declare("nn.SelfAttention", {
-  { "heads", "integer", "they divide the width; required" },
+  { "heads", "integer", "number of heads, a divisor of the width; required" },
   { "qk_norm", "boolean", "RMS norm of queries and keys per head", default = true },
-  { "proj_init", "table", "of the last weight: {kind =, scale =}" },
+  { "proj_init", "table", "initialisation of the last weight: {kind =, scale =}" },
 })
 
---- Self attention over one axis of [B, T, S, D], heads side by side in D; q and k normalised per
--- head.
+--- Self attention over one axis of [B, T, S, D], with heads next to each other in D; q and k are
+-- normalised per head.
 ---@param given table  heads, qk_norm (true), proj_init
 function nn.SelfAttention(scope, name, width, given)
   local s, o = scope:child(name), read_self_attention(given)
@@ -275,20 +278,20 @@ local function prepare(self, g, x, norm, rope)
 end
 
 local read_attend = options.declare("SelfAttention:forward", {
-  { "temporal", "boolean", "attend along T, not along S" },
+  { "temporal", "boolean", "attend along T instead of S" },
   { "rope", "table", "rotation {cos, sin}: f32 [N, d/2]" },
   { "len", "mr.Value", "i32 [B]: keys in use" },
   { "sequence", "mr.Sequence", "ranks that share the axis S (moonreel.nn.sequence)" },
-  { "tokens", "integer", "of that axis, over these ranks" },
-  { "here", "integer", "tokens of that axis that ranks which share layers have together" },
+  { "tokens", "integer", "tokens of that axis on all these ranks" },
+  { "here", "integer", "tokens of that axis on all ranks that share layers" },
 })
 
---- Attend along S ("spatial") or along T ("temporal": permuted views, no copies).
+--- Attends along S ("spatial") or along T ("temporal": permuted views, no copies).
 ---@param x mr.Value          [B, T, S, D]
 ---@param given table|nil     temporal; rope {cos, sin} f32 [N, d/2]; len i32 [B]: keys in use;
----   sequence: of ranks that share S, tokens of it over all of them; here: tokens of S, where
----   ranks share layers and x has some of these
----@return mr.Value           like x
+---   sequence: ranks that share S, tokens: S over all of them; here: tokens of S, if ranks share
+---   layers and x has some of them
+---@return mr.Value           in the shape of x
 function SelfAttention:forward(g, x, given)
   local how = read_attend(given)
   x = self.split:gather(g, x, how.here)
@@ -318,8 +321,8 @@ end
 local CrossAttention = class()
 
 local read_cross_attention = options.declare("nn.CrossAttention", {
-  { "heads", "integer", "they divide the width; required" },
-  { "proj_init", "table", "of the last weight: {kind =, scale =}" },
+  { "heads", "integer", "number of heads, a divisor of the width; required" },
+  { "proj_init", "table", "initialisation of the last weight: {kind =, scale =}" },
 })
 
 --- Every token of [B, T, S, D] attends to the text [B, L, D]. No norm of q and k, no rotation.
@@ -338,8 +341,8 @@ end
 ---@param x mr.Value          [B, T, S, D]
 ---@param y mr.Value          [B, L, D]
 ---@param len mr.Value|nil    i32 [B]: text tokens in use; nil: all
----@param here integer|nil    tokens of S, where ranks share layers and x has some of these
----@return mr.Value           like x
+---@tokens of S, if ranks share layers and x has some of them
+---@return mr.Value           in the shape of x
 function CrossAttention:forward(g, x, y, len, here)
   x = self.split:gather(g, x, here)
   local B, T, S = x.shape[1], x.shape[2], x.shape[3]
@@ -356,13 +359,13 @@ end
 local ScalarEmbedder = class()
 
 local read_embedder = options.declare("nn.ScalarEmbedder", {
-  { "first_init", "table", "of the first weight: {kind =, scale =}" },
-  { "second_init", "table", "of the second weight" },
+  { "first_init", "table", "initialisation of the first weight: {kind =, scale =}" },
+  { "second_init", "table", "initialisation of the second weight" },
 })
 
---- A number per sample to [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU, Linear
--- ("mlp.0", "mlp.2").
----@param given table|nil     first_init, second_init: of the weights
+--- Embeds a number per sample into [B, D]: sinusoid of 256 values (cosines first), Linear, SiLU,
+-- Linear ("mlp.0", "mlp.2").
+---@param given table|nil     first_init, second_init: initialisation of the weights
 function nn.ScalarEmbedder(scope, name, width, given)
   local s, o = scope:child(name), read_embedder(given)
   return setmetatable({first = nn.Linear(s, "mlp.0", 256, width, {init = o.first_init}),
@@ -378,7 +381,7 @@ end
 local Embedding = class()
 
 --- Rows of a table, summed over the last axis of the ids; id -1 adds nothing.
----@param columns table|nil  parts of a row, of each of which ranks that share layers have a share
+---@param columns table|nil  parts of a row; of each part, ranks that share layers have a share
 function nn.Embedding(scope, name, rows, width, scale, columns)
   return setmetatable({weight = scope:child(name):add("weight", {rows, width},
     {kind = "normal", scale = scale or 0.02},
@@ -392,7 +395,7 @@ end
 
 -- ---- helpers ----
 
---- Fields of several tables, those of later ones over those of earlier ones.
+--- The fields of several tables; later tables override earlier ones.
 ---@param ... table|nil
 ---@return table
 function nn.merged(...)
@@ -405,7 +408,7 @@ function nn.merged(...)
   return out
 end
 
---- The value in another dtype; itself when it has it already.
+--- The value in another dtype; the same value if it already has that dtype.
 function nn.cast(x, dtype)
   if x.dtype == dtype then
     return x
@@ -413,24 +416,24 @@ function nn.cast(x, dtype)
   return (ops.cast(x, {dtype = dtype}))
 end
 
---- y = x w' + b with x, w and, in the gradient, dy as floats of 8 bits, each tensor with a scale of
--- its own for this step: e4m3 forward, e5m2 for dy. Gradients are those of `ops.linear`, rounded
--- so; that of b is not. A tensor with an element that is not finite makes all of y no number.
--- Ref: torchao v0.9, float8, dynamic tensorwise scaling.
+--- y = x w' + b with x, w and, in the gradient, dy as floats of 8 bits. Each tensor has its own
+-- scale for this step: e4m3 forward, e5m2 for dy. Gradients are those of `ops.linear`, rounded in
+-- this way, except that of b. If a tensor has a non-finite element, all of y is NaN. Ref: torchao
+-- v0.9, float8, dynamic tensorwise scaling.
 ---@param x mr.Value          [..., K] f32|bf16, K a multiple of 16
 ---@param w mr.Value          [N, K] f32|bf16, N a multiple of 16
----@param b mr.Value|boolean  [N] like w; false: none
+---@[N] like w; false: no bias
 ---@return mr.Value y         [..., N] like x
 function nn.linear_f8(x, w, b)
   local q, scale, q_t = ops.quantise_f8(x, { transposed = true })
   local wq, w_scale, wq_t = ops.quantise_f8(w, { transposed = true })
-  -- products of 8 bits add a bias of bf16
+  -- products of 8 bits add a bias in bf16
   local inside = b and b.dtype == "bf16" and b or false
   local y = ops.linear_f8(q, scale, wq, w_scale, inside, q_t, wq_t, x, w, { dtype = x.dtype })
   return b and not inside and y + nn.spread(b, { #y.shape - 1 }, y.shape) or y
 end
 
---- A number as bf16 holds it: the nearest, of two the even one.
+--- Rounds a number to bf16, ties to even.
 ---@param x number
 function nn.round_bf16(x)
   local bits = string.unpack("<I4", string.pack("<f", x))
@@ -441,8 +444,8 @@ function nn.round_bf16(x)
   return (string.unpack("<f", string.pack("<I4", bits)))
 end
 
---- Give a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and
--- expand it to `shape`.
+--- Gives a value of shape [.., C] new axes of length 1 at `axes` of the result (counted from 0) and
+-- expands it to `shape`.
 ---@param x mr.Value
 ---@param keep table   for each axis of x, its axis in the result
 ---@param shape table

@@ -1,9 +1,9 @@
---- Layers over a clip in pieces of time, with the results of the whole clip. What layers keep of a
--- piece is carried to the next: the last rows of what a convolution reads, and sums over all rows.
--- A convolution that reads later rows gives those that it can, so its result is late by some rows.
--- Layers are written once, over parts {v, rows, late, size}: v [B, rows, H, W, C]; all of a clip,
--- or the rows of a piece, late by this many behind those that came; size {H, W, C}. Rows before the
--- first and behind the last are zeros to every convolution, as the whole has them.
+--- Layers over a clip in pieces of time, with the results of the whole clip. The state that layers
+-- keep of a piece is carried to the next: the last rows that a convolution reads, and sums over all
+-- rows. A convolution that reads later rows gives the rows that it can compute, so its result is
+-- late by some rows. Layers are written once, over parts {v, rows, late, size}: v [B, rows, H, W,
+-- C] is all of a clip, or the rows of a piece, late by this number of rows; size is {H, W, C}. Rows
+-- before the first and after the last are zeros for every convolution, as for the whole clip.
 -- @module moonreel.nn.pieces
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -40,13 +40,13 @@ function Whole.total(self, x, _, _, sums)
   return part and part:total(self.g, sums(x.v)) or sums(x.v)
 end
 
--- ---- pieces of it ----
+-- ---- pieces of a clip ----
 
 local Pieces = {}
 Pieces.__index = Pieces
 
--- Layers are gone through twice. First without a graph: which rows are kept, what is taken and
--- given. Then for the nodes, with what was found.
+-- Goes through the layers twice. The first time, without a graph, finds the rows that are kept,
+-- taken and given. The second time adds the nodes.
 local function walk(sweep, held, g, io)
   return setmetatable({ takes = {}, gives = {}, kept = {}, outputs = {}, held = held or {}, g = g,
     io = io, name = sweep.name, dtype = sweep.dtype, adds = sweep.adds }, Pieces)
@@ -56,18 +56,18 @@ local function part(v, rows, late, size) return { v = v, rows = rows, late = lat
 
 local function shape_of(x, rows) return { rows, table.unpack(x.size) } end
 
--- an input, or without a graph the fact that it is taken
+-- an input; without a graph a record that it is taken
 local function take(self, name, row)
   self.takes[name] = row
   return self.g and self.io[name] or nil
 end
 
---- What comes in.
----@param name string     of the value
----@param rows integer    of a piece
+--- The input of a piece.
+---@name of the value
+---@rows of a piece
 ---@param size integer[]  {H, W, C}
 ---@param of nil|fun(v: mr.Value): mr.Value  from the input to [1, rows, H, W, C]
----@param row table|nil   shape and dtype of the input, where they are others
+---@shape and dtype of the input, if they differ
 function Pieces:source(name, rows, size, of, row)
   row = row or { shape = { rows, table.unpack(size) }, dtype = self.dtype }
   local v = take(self, "source", { value = name, rows = rows, late = 0, shape = row.shape,
@@ -76,16 +76,16 @@ function Pieces:source(name, rows, size, of, row)
   return part(v, rows, 0, size)
 end
 
---- A layer that takes every row by itself.
+--- A layer that processes every row by itself.
 ---@param size table      {H, W, C} of its result
 ---@param layer fun(v: mr.Value): mr.Value
----@param times integer|nil  rows for one
+---@rows of the result for one row
 function Pieces:map(x, size, layer, times)
   times = times or 1
   return part(self.g and layer(x.v), times * x.rows, times * x.late, size)
 end
 
--- which rows of a part are those of the clip: 1, others 0
+-- which rows of a part belong to the clip: 1, others 0
 local function mask_of(self, x)
   local name = ("inside %d %d"):format(x.rows, x.late)
   local mask = take(self, name, { value = ("%s inside %d"):format(self.name, x.rows), rows = x.rows,
@@ -93,7 +93,7 @@ local function mask_of(self, x)
   return mask and nn.cast(mask, x.v.dtype):reshape { 1, x.rows, 1, 1, 1 }
 end
 
--- the value of a part, zeros outside the clip
+-- the value of a part, with zeros outside the clip
 local function masked(self, x)
   local mask = mask_of(self, x)
   return mask and x.v * mask
@@ -113,7 +113,7 @@ function Pieces:keep(x)
   return one
 end
 
--- rows [first, last) of a kept part; row 0 is the first that came with this piece
+-- rows [first, last) of a kept part; row 0 is the first one of this piece
 local function rows_of(x, first, last)
   local begin = -x.late
   x.least = math.max(x.least, begin - first)
@@ -121,11 +121,11 @@ local function rows_of(x, first, last)
 end
 
 --- A convolution in time of a kept part.
----@param how table      kernel, stride, before: zeros before the first row; up: rows for one of the
----   part, formed by the layer
+---@param how table      kernel, stride, before: zeros before the first row; up: rows of the layer's
+---   input for one row of the part
 ---@param size integer[]
----@param layer fun(v: mr.Value, more: integer): mr.Value  over the rows that it reads; more: zeros
----   before and behind more than its own, less than none
+---@param layer fun(v: mr.Value, more: integer): mr.Value  over the rows that it reads; more:
+---   additional zeros before and after; negative: fewer
 function Pieces.window(_, x, how, size, layer)
   local up, rows = how.up or 1, x.rows * (how.up or 1) // how.stride
   local ready = up * (x.rows - x.late)
@@ -136,11 +136,11 @@ function Pieces.window(_, x, how, size, layer)
   return part(v and layer(v, -how.before), rows, rows - last, size)
 end
 
---- Rows of a kept part as late as those of another.
+--- Rows of a kept part that are as late as those of another part.
 ---@param like table
 ---@param size integer[]
 ---@param layer fun(v: mr.Value): mr.Value
----@param up integer|nil  rows that the layer gives for one
+---@rows that the layer gives for one
 function Pieces.rows(_, x, like, size, layer, up)
   up = up or 1
   local first, last = -like.late, like.rows - like.late
@@ -150,7 +150,7 @@ function Pieces.rows(_, x, like, size, layer, up)
   return part(v and v:slice(TIME, first - up * from, last - up * from), like.rows, like.late, size)
 end
 
--- late by whole pieces
+-- rounds the lateness up to whole pieces
 local function aligned(self, x)
   local late = -(-x.late // x.rows) * x.rows
   if late == x.late then
@@ -160,17 +160,16 @@ local function aligned(self, x)
     function(v) return v end)
 end
 
---- Sums over all rows of the clip: those that an earlier sweep has made, or, where this one adds
--- them, nothing yet.
+--- Sums over all rows of the clip: those of an earlier sweep; nil while this sweep is adding them.
 ---@param name string
----@param shape integer[]  of the sums, f32
----@param sums fun(v: mr.Value): mr.Value  of the part's rows; of zeros they are zero
+---@shape of the sums, f32
+---@of the part's rows; zero for rows of zeros
 function Pieces:total(x, name, shape, sums)
   local before = take(self, name, { value = name, carried = shape[1], shape = shape,
     dtype = "f32" })
   self.gives[name] = { value = name, carried = shape[1] }
   if self.adds ~= name then
-    -- the next piece has them from this one, not from afar
+    -- the next piece gets them from this one, not from host memory
     self.outputs[name] = before and (ops.copy(before))
     return before
   end
@@ -179,9 +178,9 @@ function Pieces:total(x, name, shape, sums)
   self.outputs[name] = v and before + nn.cast(sums(v), "f32"):reshape(shape)
 end
 
---- What goes out, in whole pieces.
----@param name string  of the value
----@param of nil|fun(v: mr.Value): mr.Value  what it is given as
+--- The output, in whole pieces.
+---@name of the value
+---@converts the value
 ---@return table       the part
 function Pieces:give(x, name, of)
   x = aligned(self, x)
@@ -195,7 +194,7 @@ end
 
 -- ---- the calls of a sweep ----
 
--- what a sweep takes and gives, and how many rows of each part are kept
+-- the inputs and outputs of a sweep, and the number of kept rows of each part
 local function plan_of(sweep)
   local e, held = walk(sweep), {}
   sweep.layers(e)
@@ -228,7 +227,7 @@ local function inside(around, n)
   return T.from({ n + 2 * around }, values)
 end
 
--- the first row that a call takes of a value
+-- the first row of a value that a call takes
 local function first_of(row, at, count, around)
   if row.mask then
     return at * row.rows - row.late + around * row.rows
@@ -236,11 +235,11 @@ local function first_of(row, at, count, around)
   return row.rows and math.min(at, count - 1) * row.rows or 0
 end
 
---- Append the calls of a sweep over a clip: `count` pieces, and as many more as its results are
--- late.
----@param calls table     list; values: what its calls bring themselves
----@param sweep table     part, key, name: of what it carries; dtype; adds: sums that it makes;
----   layers(e, net): what it does, net = layers of the part, nil where no nodes are made
+--- Appends the calls of a sweep over a clip: `count` pieces, and additional ones for the rows by
+-- which its results are late.
+---@list; values: those that its calls bring themselves
+---@param sweep table     part, key, name: of its carried values; dtype; adds: sums that it
+---   computes; layers(e, net): its work, net = layers of the part, nil without a graph
 ---@param count integer   pieces of the clip
 function pieces.append(calls, sweep, count)
   local e, held = plan_of(sweep)
@@ -264,7 +263,7 @@ function pieces.append(calls, sweep, count)
     end
     for name, row in pairs(e.gives) do
       local first = row.rows and at * row.rows - row.late or 0
-      -- what lies outside the clip is of no use
+      -- rows outside the clip are not used
       if first >= 0 and first < count * (row.rows or 1) then
         call.gives[name] = { row.value, first, row.rows or row.carried }
       end

@@ -1,6 +1,6 @@
 --- A clip of which each rank has some rows of cells, channels last: [B, T, H, W, C]. Layers that
 -- read no neighbours work unchanged. A convolution gets the rows that it reads from the rank above
--- and the rank below (`window`), sums over positions are sums over all ranks (`total`, `moments`).
+-- and the rank below (`window`); sums over positions are sums over all ranks (`total`, `moments`).
 -- Ref: parallelism 8.
 -- @module moonreel.nn.rows
 local G = require "moonreel.core.graph"
@@ -12,18 +12,18 @@ local sequence = require "moonreel.nn.sequence"
 
 local rows = {}
 
-local ROWS <const> = 2 -- the axis that is cut
+local ROWS <const> = 2 -- the axis that is divided
 
----@class mr.Rows  what a rank has of a clip
+---@class mr.Rows  the part of a clip on a rank
 ---@field share mr.Shared
 ---@field cells integer  rows of cells of all ranks
----@field own integer    of these this rank has
+---@field own integer    number of these on this rank
 local Rows = {}
 Rows.__index = Rows
 
--- Where a rank has fewer rows than a convolution reads of it: which numbers of ranks and which
--- heights go. `of_cell` is how many rows a cell has. A number that divides that of the ranks leaves
--- a run its others.
+-- Refuses a number of ranks with which a rank has fewer rows than a convolution reads from it, and
+-- says which numbers of ranks and which heights are possible. `of_cell` is the number of rows in a
+-- cell. The suggested number divides the present one, so that the rest of the run is unchanged.
 local function refuse(self, reach, have, of_cell)
   local share = self.share
   local least = -(-reach // of_cell)
@@ -32,15 +32,15 @@ local function refuse(self, reach, have, of_cell)
     ranks = ranks - 1
   end
   base.raise("MR_E_SHAPE", ("%d ranks share %d rows of cells, %d pixels each: a convolution reads "
-    .. "%d of its neighbour's rows, which has %d; try: %s = %d, or clips %d pixels high"):format(
+    .. "%d rows of its neighbour, which has only %d; try: %s = %d, or clips %d pixels high"):format(
     share.ranks, self.cells, share.pixels, reach, have, share.field, ranks,
     least * share.ranks * share.pixels))
 end
 
---- Layers over this rank's rows of a clip; their results of all ranks.
+--- Applies layers to this rank's rows of a clip; returns the results of all ranks.
 ---@param share mr.Shared
 ---@param x mr.Value      [B, T, H, W, C]
----@param side integer    rows of x for one of cells, which ranks have whole
+---@rows of x for one row of cells, which ranks have as a whole
 ---@param layers fun(part: mr.Rows, x: mr.Value): mr.Value
 ---@return mr.Value
 function rows.through(g, share, x, side, layers)
@@ -55,16 +55,16 @@ function rows.through(g, share, x, side, layers)
   return self:gather(g, layers(self, x:slice(ROWS, first * side, math.min(last * side, height))))
 end
 
--- Rows of a cell at the level of x, the same number on all ranks: their last one may have less of
--- one than a whole cell, but all have the whole width.
+-- Rows of a cell at the level of x. The number is the same on all ranks: the last cell may have
+-- fewer rows, but all have the full width.
 local function per_cell(self, x) return -(-self.side * x.shape[ROWS + 2] // self.width) end
 
---- Rows of x that the rank with most of them has.
+--- Rows of x on the rank with the most of them.
 ---@param x mr.Value
 ---@return integer
 function Rows:most(x) return -(-self.cells // self.share.ranks) * per_cell(self, x) end
 
--- rows of whole cells as cells, through f, and back
+-- reshapes rows of whole cells to cells, applies f, and reshapes back
 local function by_cells(self, x, f)
   local B, frames, height, W, C = table.unpack(x.shape)
   local some = height // self.own
@@ -72,37 +72,37 @@ local function by_cells(self, x, f)
   return y:reshape { B, frames, self.cells * some, W, C }
 end
 
---- The rows of all ranks. What reads them has to be computed by all ranks alike.
----@param x mr.Value  this rank's, whole cells
+--- The rows of all ranks. All ranks have to compute the same from them.
+---@this rank's rows, whole cells
 ---@return mr.Value
 function Rows:gather(g, x)
   return by_cells(self, x, function(v) return self.share:gather(g, v, ROWS, self.cells) end)
 end
 
---- The rows of all ranks, of which each rank computes something else.
----@param x mr.Value  this rank's, whole cells
+--- The rows of all ranks, from which each rank computes something different.
+---@this rank's rows, whole cells
 ---@return mr.Value
 function Rows:all(g, x)
   return by_cells(self, x, function(v) return self.share:all(g, v, ROWS, self.cells) end)
 end
 
---- A sum over positions, of those of all ranks.
----@param x mr.Value  of this rank's
----@return mr.Value   likewise
+--- A sum over positions of all ranks.
+---@param x mr.Value  sum on this rank
+---@return mr.Value   sum over all ranks
 function Rows:total(g, x) return (ops.sum(self.share:each(g, x), { axes = { 0 } })) end
 
 -- ---- convolutions
 
--- rows of a neighbour: x is what goes to the other side, of which there are n here
+-- rows of a neighbour: x is sent in the other direction, n rows come back
 local function pass(self, g, x, first, last, n, hops)
   return self.share:shift(g, x:slice(ROWS, first, last), ROWS, n, hops)
 end
 
---- What a convolution reads, with the rows of neighbours, and what lies outside of it.
+--- The input of a convolution with the rows of neighbours, and the padding that is left.
 ---@param x mr.Value        this rank's rows
 ---@param kernel integer    rows
 ---@param stride integer
----@param pad integer[]     places {before, behind} time, height and width
+---@padding {before, after} in time, height and width
 ---@return mr.Value, integer[]
 function Rows:window(g, x, kernel, stride, pad)
   local share, n = self.share, x.shape[ROWS + 1]
@@ -127,8 +127,8 @@ end
 
 -- ---- norms
 
--- of each rank's mean, sum of squares around it, and number of elements, [ranks, B, groups, 1]
--- each, those of all
+-- joins the moments of all ranks: mean, sum of squares around it, and number of elements, [ranks,
+-- B, groups, 1] each
 local function joined(mean, squares, count)
   local function all(x) return (ops.sum(x, { axes = { 0 }, keep = true })) end
   local n = all(count)
@@ -141,16 +141,16 @@ local function split(x)
   return x:slice(3, 0, 1), x:slice(3, 1, 2), x:slice(3, 2, 3)
 end
 
---- Moments of all ranks.
+--- Moments over all ranks.
 ---@param x mr.Value  f32 [B, groups, 3]: mean, sum of squares around it, elements of this rank
----@return mr.Value   likewise
+---@return mr.Value   the same over all ranks
 function Rows:moments(g, x)
   local mean, squares, n = joined(split(self.share:each(g, x)))
   return G.concat({ mean, squares, n }, 3):reshape(x.shape)
 end
 
---- Group norm by the moments of all ranks, with gradients: this rank's own norm, moved from its
--- moments to those.
+--- Group norm by the moments of all ranks, with gradients: the norm of this rank, corrected from
+-- its moments to the joint ones.
 ---@param x mr.Value
 ---@param weight mr.Value
 ---@param bias mr.Value
@@ -167,7 +167,7 @@ function Rows:group_norm(g, x, weight, bias, how)
     { groups = groups, eps = how.eps })
   local mean, rate = stats:slice(2, 0, 1), stats:slice(2, 1, 2)
   local count = filled("f32", { B, groups, 1 }, places * C // groups)
-  -- squares with eps for each element, as one over rate has them
+  -- mean squares with eps, in the form of one over rate
   local middle, squares, n = joined(split(self.share:each(g, G.concat({ mean, count / (rate * rate),
     count }, 2))))
   local scale = filled("f32", { 1, 1, 1, 1 }, 1) / ops.sqrt(squares / n)
@@ -183,15 +183,15 @@ end
 
 -- ---- attention
 
---- Attention of one head whose queries see the cells of their own and of earlier frames.
----@param q mr.Value  [B, T, H, W, C] of this rank; k and v likewise
----@return mr.Value   likewise
+--- Attention of one head in which queries attend to cells of their own and of earlier frames.
+---@[B, T, H, W, C] of this rank; k and v have the same shape
+---@return mr.Value   [B, T, H, W, C]
 function Rows:frames(g, q, k, v)
   local B, frames, H, W, C = table.unpack(q.shape)
   local all, out = self:all(g, G.concat({ k, v }, 4)), {}
   local cells = all.shape[ROWS + 1] * W
   local function heads(x, n) return x:reshape { B, 1, n, 1, C } end
-  -- frame by frame: its queries are fewer than its keys
+  -- frame by frame, because a rank has fewer queries than keys
   for t = 1, frames do
     local seen = all:slice(1, 0, t)
     local o, lse = ops.attention(heads(q:slice(1, t - 1, t), H * W),

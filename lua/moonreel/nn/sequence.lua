@@ -1,13 +1,11 @@
 --- Tokens of a sequence that several ranks share, and attention over all of them (reference
--- parallelism, sections 4 to 6). Ranks are laid out as outer x inner x heads, the last varying
--- fastest: those of `heads` exchange heads for tokens (Ulysses), those of `inner` pass keys and
--- values around a circle (ring), those of `outer` pass them on from circle to circle. Any of the
--- three may be 1.
---
--- The cut is contiguous: outer places share the tokens, inner places share what these have, then
--- the ranks of `heads`. Shares differ by one token and may be empty. What tokens share - text,
--- time, weights - is on every rank; each rank's gradients are those of its own tokens, and their
--- sum over the ranks is the gradient.
+-- parallelism, sections 4 to 6). Ranks are arranged as outer x inner x heads, the last varying
+-- fastest. The ranks of `heads` exchange heads for tokens (Ulysses); those of `inner` pass keys and
+-- values around a circle (ring); those of `outer` pass them from circle to circle. Any of the three
+-- may be 1. Tokens are divided contiguously: among outer places, then among inner places, then
+-- among the ranks of `heads`. Shares differ by at most one token and may be empty. Text, time and
+-- weights, which all tokens share, are on every rank. Each rank's gradients are those of its own
+-- tokens, and their sum over the ranks is the gradient.
 -- @module moonreel.nn.sequence
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -27,7 +25,7 @@ Sequence.__index = Sequence
 
 -- levels from the outermost one
 local LEVELS <const> = { "outer", "inner", "heads" }
--- a lane of its own for each queue: the next circle's keys come in parallel with this one's
+-- separate queues, so that keys of the next circle arrive while this one is computed
 local QUEUES <const> = { outer = "comm_inter", inner = "comm_intra", heads = "comm_intra" }
 local LANES <const> = { comm_inter = 1, comm_intra = 0 }
 
@@ -36,12 +34,12 @@ local read = options.declare("sequence.new", {
   { "heads", "integer", "ranks that exchange heads for tokens", default = 1 },
   { "inner", "integer", "ranks of a circle of keys and values", default = 1 },
   { "outer", "integer", "circles", default = 1 },
-  { "groups", "integer", "of heads, each exchanged behind the attention of the one before",
+  { "groups", "integer", "groups of heads; each is exchanged while the one before is computed",
     default = 1 },
-  { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
+  { "comm", "mr.Comm", "the ranks, in this order; absent: graphs are only planned" },
 })
 
---- Positions [start, stop) of `n` that one of `ranks` has.
+--- Positions [start, stop) of `n` on one of `ranks` ranks.
 ---@param n integer
 ---@param ranks integer
 ---@param at integer  from 0
@@ -51,7 +49,7 @@ function sequence.part(n, ranks, at)
   return start, start + n // ranks + (at < n % ranks and 1 or 0)
 end
 
---- Ranks that share tokens. Collective where `comm` is given.
+--- Ranks that share tokens. Collective if `comm` is given.
 ---@param given table  rank, heads, inner, outer, comm
 ---@return mr.Sequence
 function sequence.new(given)
@@ -77,9 +75,9 @@ function sequence.new(given)
   return self
 end
 
---- Tokens [start, stop) of a sequence of `n` that a rank has.
+--- Tokens [start, stop) of a sequence of `n` on a rank.
 ---@param n integer
----@param rank integer|nil  this one
+---@default: this rank
 ---@return integer start, integer stop
 function Sequence:share(n, rank)
   rank = rank or self.rank
@@ -93,7 +91,7 @@ function Sequence:share(n, rank)
   return start, stop
 end
 
---- Of text before an image in one sequence: how many tokens of each a rank has.
+--- The numbers of text and image tokens on a rank, for a sequence with the text before the image.
 ---@param text integer
 ---@param image integer
 ---@param rank integer|nil
@@ -113,7 +111,7 @@ function Sequence:cut(x, axis)
   return x:slice(axis, start, stop)
 end
 
--- tokens at each level and below: n of all, then of this rank's outer place, ...
+-- numbers of tokens at each level: n of all, then of this rank's outer place, ...
 local function lengths(self, n)
   local list = { n }
   for i, name in ipairs(LEVELS) do
@@ -123,11 +121,11 @@ local function lengths(self, n)
   return list
 end
 
---- The tokens of all ranks. What reads them has to be computed by all ranks alike.
+--- The tokens of all ranks. All ranks have to compute the same from them.
 ---@param g mr.Graph
----@param x mr.Value    this rank's
----@param axis integer  of tokens, from 0
----@param n integer     tokens of all
+---@this rank's tokens
+---@axis of tokens, from 0
+---@tokens of all ranks
 ---@return mr.Value
 function Sequence:gather(g, x, axis, n)
   local tokens = lengths(self, n)
@@ -143,7 +141,7 @@ function Sequence:gather(g, x, axis, n)
   return x
 end
 
--- tokens for heads, or the other way round; axes of [B, G, N, h, d]
+-- exchanges tokens for heads, or heads for tokens; axes of [B, G, N, h, d]
 local function exchange(g, level, x, split, join, length)
   return g:queue(level.queue, function()
     return (ops.all_to_all(x, { group = level.group, ranks = level.ranks, at = level.at,
@@ -151,18 +149,18 @@ local function exchange(g, level, x, split, join, length)
   end)
 end
 
--- x of the rank before in a circle
+-- x of the previous rank in a circle
 local function pass(g, level, x, keys)
   return g:queue(level.queue, function()
     return (ops.shift(x, { group = level.group, axis = 2, length = keys, hops = 1 }))
   end)
 end
 
--- attention of this rank's queries to the keys of the circles' ranks, `length` in all: the blocks
--- come one by one, each is attended to while the next is on its way
+-- attention of this rank's queries to the keys of all ranks in the circles, `length` in all: the
+-- blocks arrive one by one, and each is used while the next is on its way
 local function ring(g, self, q, k, v, length, how)
   local inner, outer, d = self.inner, self.outer, k.shape[5]
-  -- how many keys a block has, and how many are before it
+  -- the number of keys in a block, and of those before it
   local function keys(turn, step)
     local a, b = sequence.part(length, outer.ranks, (outer.at - turn) % outer.ranks)
     local c, e = sequence.part(b - a, inner.ranks, (inner.at - step) % inner.ranks)
@@ -178,7 +176,7 @@ local function ring(g, self, q, k, v, length, how)
     for step = 0, inner.ranks - 1 do
       local next = step + 1 < inner.ranks and pass(g, inner, kv, (keys(turn, step + 1)))
       local n, before = keys(turn, step)
-      -- of an empty block as well: all ranks have the same nodes
+      -- also for an empty block: all ranks have the same nodes
       local part, part_lse = ops.attention(q, kv:slice(4, 0, d), kv:slice(4, d, kv.shape[5]),
         how.len or false, { scale = how.scale, before = before,
           text = math.min(how.text, before + n) })
@@ -196,7 +194,7 @@ local function ring(g, self, q, k, v, length, how)
     mesh = { inner.group, inner.ranks, inner.at, outer.group, outer.ranks, outer.at } }))
 end
 
--- attention for the heads that this rank has
+-- attention for the heads of this rank
 local function own_heads(g, self, q, k, v, n, how)
   local o, lse
   if self.inner.ranks * self.outer.ranks > 1 then
@@ -211,16 +209,16 @@ end
 
 local read_attend = options.declare("Sequence:attend", {
   { "scale", "number", "of the scores; absent: d^-0.5", default = 0 },
-  { "len", "mr.Value", "[B] i32: tokens at or past len[b], of all ranks, are not seen" },
+  { "len", "mr.Value", "[B] i32: tokens at or past len[b], over all ranks, are masked" },
   { "text", "integer", "tokens at the beginning to which len applies; 0: all", default = 0 },
 })
 
 --- Attention of this rank's tokens to the tokens of all ranks.
 ---@param g mr.Graph
----@param q mr.Value   [B, G, n, h, d] this rank's
----@param k mr.Value   likewise
+---@[B, G, n, h, d] of this rank
+---@the same shape
 ---@param v mr.Value   [B, G, n, h, e]
----@param n integer    tokens of all ranks
+---@tokens of all ranks
 ---@param given table|nil  scale, len, text
 ---@return mr.Value    [B, G, n, h, e]
 function Sequence:attend(g, q, k, v, n, given)
@@ -228,8 +226,8 @@ function Sequence:attend(g, q, k, v, n, given)
   local level, tokens, h = self.heads, lengths(self, n), q.shape[4]
   local d, e = q.shape[5], v.shape[5]
   if h % level.ranks ~= 0 then
-    base.raise("MR_E_SHAPE", ("%d ranks exchange heads, of which there are %d"):format(level.ranks,
-      h))
+    base.raise("MR_E_SHAPE", ("%d ranks cannot exchange %d heads; expected a multiple of the "
+      .. "number of ranks"):format(level.ranks, h))
   end
   if level.ranks == 1 then
     return own_heads(g, self, q, k, v, n, how)

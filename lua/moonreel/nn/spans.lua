@@ -1,7 +1,8 @@
 --- A clip as values that follow each other in time, so that a layer works on a part at a time and
--- earlier values are freed as soon as they were read. Results equal those of the whole clip: a
--- convolution over earlier frames keeps the last ones (volume.Causal), norms first take the moments
--- of all pieces (volume.GroupNorm). One piece is the whole clip. Channels last, [B, T, H, W, C].
+-- earlier values are freed after they were read. Results equal those of the whole clip: a
+-- convolution over earlier frames keeps the last ones (volume.Causal); norms first compute the
+-- moments of all pieces (volume.GroupNorm). One piece is the whole clip. Channels last, [B, T, H,
+-- W, C].
 -- @module moonreel.nn.spans
 local G = require "moonreel.core.graph"
 
@@ -11,14 +12,14 @@ local TIME <const> = 1
 
 local function frames(x) return x.shape[TIME + 1] end
 
---- One value of all pieces.
+--- Joins all pieces to one value.
 ---@param list mr.Value[]
 ---@return mr.Value
 function spans.joined(list) return #list == 1 and list[1] or G.concat(list, TIME) end
 
 --- The same clip in pieces of `frames` frames; the last has the rest.
 ---@param list mr.Value[]
----@param n integer       frames, 1 or more
+---@frames of a piece, 1 or more
 ---@return mr.Value[]
 function spans.regrouped(list, n)
   local out, open, have = {}, {}, 0
@@ -43,8 +44,8 @@ function spans.regrouped(list, n)
   return out
 end
 
---- Frames of a piece of `elements` elements; at least one.
----@param most integer|nil  elements; nil: no end
+--- The number of frames in a piece with `elements` elements; at least one.
+---@param most integer|nil  elements; nil: no limit
 ---@return integer
 function spans.frames(most, height, width, channels)
   return most and math.max(most // (height * width * channels), 1) or math.maxinteger

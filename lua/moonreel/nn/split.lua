@@ -1,12 +1,11 @@
 --- Layers that several ranks share (tensor parallel; reference parallelism, section 7). A product
--- cut by columns gives each rank some of the outputs, one cut by rows takes some of the inputs and
--- gives each rank a summand. Between a product by rows and the next one by columns each rank has a
--- share of the tokens: summands are added up share by share, norms and residuals go over shares,
--- and the next product gathers them. That sends as many bytes as a sum over ranks, and what lies
--- between is computed and kept once, not by every rank.
---
--- Parameters that are not cut are equal on all ranks, and so are their gradients: where ranks go on
--- from such a value in ways of their own, `shared` adds up what each of them finds for it.
+-- that is divided by columns gives each rank some of the outputs. One divided by rows takes some of
+-- the inputs and gives each rank a summand. Between a product by rows and the next one by columns
+-- each rank has a share of the tokens: summands are added up share by share, norms and residuals
+-- are computed on shares, and the next product gathers them. That sends the same number of bytes as
+-- a sum over ranks, but the work in between is done and stored once, not by every rank. Parameters
+-- that are not divided are equal on all ranks, and so are their gradients. If ranks continue from
+-- such a value in different ways, `shared` adds up their gradients for it.
 -- @module moonreel.nn.split
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
@@ -15,9 +14,9 @@ local options = require "moonreel.text.options"
 local split = {}
 
 ---@class mr.Split
----@field ranks integer  1: this rank alone, which has all and sends nothing
----@field at integer     place of this one, from 0
----@field group integer  of these ranks, as rows of ops take it
+---@field ranks integer  1: a single rank, which has all and sends nothing
+---@field at integer     number of this rank, from 0
+---@field group integer  number of the group of these ranks, for ops
 local Split = {}
 Split.__index = Split
 
@@ -27,9 +26,9 @@ split.TOKENS = 2
 local QUEUE <const> = "comm_intra"
 
 local read = options.declare("split.new", {
-  { "ranks", "integer", "that share each layer", default = 1 },
+  { "ranks", "integer", "ranks that share each layer", default = 1 },
   { "at", "integer", "this one, from 0", default = 0 },
-  { "comm", "mr.Comm", "the ranks, in this order; absent: nothing is run" },
+  { "comm", "mr.Comm", "the ranks, in this order; absent: graphs are only planned" },
 })
 
 --- Ranks that share each layer.
@@ -48,13 +47,13 @@ function split.new(given)
   return self
 end
 
---- Graphs that are built from now on speak to these ranks.
+--- Connects the ranks for graphs that are built from now on.
 ---@param comm mr.Comm
 function Split:connect(comm)
   self.comm, self.group = comm, comm:op_group()
 end
 
---- This rank alone.
+--- A single rank.
 split.none = split.new()
 
 --- The quantities of a transformer that its ranks must divide equally: {name, count}.
@@ -64,7 +63,7 @@ split.none = split.new()
 function split.of_transformer(c, mlp)
   local rows = { { "attention heads (num_heads)", c.num_heads },
     { "channels of the MLP (hidden_size x mlp_ratio)", mlp } }
-  -- products of 8 bits take widths that are multiples of 16
+  -- products of 8 bits need widths that are multiples of 16
   if c.linear == "f8" then
     rows[3] = { "groups of 16 channels (hidden_size, linear = f8)", c.hidden_size // 16 }
     rows[4] = { "groups of 16 channels of the MLP (linear = f8)", mlp // 16 }
@@ -72,15 +71,15 @@ function split.of_transformer(c, mlp)
   return rows
 end
 
---- How much of n equal things this rank has.
----@param n integer  a multiple of the ranks
+--- The number of n equal things on this rank.
+---@param n integer  a multiple of the number of ranks
 ---@return integer
 function Split:share(n) return n // self.ranks end
 
---- How a parameter is cut, as params:add takes it.
+--- How a parameter is divided, for params:add.
 ---@param axis integer     from 0
----@param parts integer[]  positions of the axis that are cut each by itself
----@return table|nil       nil: it is not
+---@param parts integer[]  positions of the axis in each part; each part is divided
+---@return table|nil       nil: it is not divided
 function Split:cut(axis, parts)
   return self.ranks > 1 and { ranks = self.ranks, at = self.at, axis = axis, parts = parts } or nil
 end
@@ -97,10 +96,10 @@ local function exchange(self, g, x, from, to, length)
   end)
 end
 
---- What all ranks have, from which each goes on in its own way.
+--- A value of all ranks from which each continues in a different way.
 ---@param g mr.Graph
 ---@param x mr.Value
----@param axis integer|nil  along which they add up gradients; absent: the last one
+---@axis along which they add up gradients; absent: the last one
 ---@return mr.Value
 function Split:shared(g, x, axis)
   if self.ranks == 1 then
@@ -112,7 +111,7 @@ function Split:shared(g, x, axis)
   end)
 end
 
---- How many of n tokens this rank has, and the first of them.
+--- The number of n tokens on this rank, and the first of them.
 ---@param n integer
 ---@return integer count, integer first
 function Split:tokens(n)
@@ -120,7 +119,7 @@ function Split:tokens(n)
   return each + (self.at < more and 1 or 0), self.at * each + math.min(self.at, more)
 end
 
---- This rank's tokens of what all ranks have.
+--- This rank's tokens of a value that all ranks have.
 ---@param g mr.Graph
 ---@param x mr.Value  [B, G, N, D]
 ---@return mr.Value
@@ -133,11 +132,11 @@ function Split:begin(g, x)
   return self:shared(g, x, axis):slice(axis, first, first + count)
 end
 
---- What each rank has of an axis, for all of them, which go on from it in their own ways.
+--- Gathers an axis of which each rank has a part, for all ranks, which continue in different ways.
 ---@param g mr.Graph
 ---@param x mr.Value
----@param n integer         positions of the axis over all ranks
----@param axis integer|nil  absent: of tokens
+---@positions of the axis over all ranks
+---@absent: the axis of tokens
 ---@return mr.Value
 function Split:gather(g, x, n, axis)
   if self.ranks == 1 then
@@ -149,7 +148,7 @@ function Split:gather(g, x, n, axis)
   return all:reshape { table.unpack(all.shape, 2) }
 end
 
---- This rank's tokens of a sum of which each rank has a summand.
+--- This rank's tokens of a sum to which each rank has a summand.
 ---@param g mr.Graph
 ---@param x mr.Value  [B, G, N, D]
 ---@return mr.Value
@@ -162,10 +161,10 @@ function Split:reduce(g, x)
   return (ops.sum(mine, { axes = { 0 } }))
 end
 
---- The tokens of all ranks, which go on from them alike.
+--- The tokens of all ranks, from which all continue in the same way.
 ---@param g mr.Graph
 ---@param x mr.Value  [B, G, own N, D]
----@param n integer   tokens of all
+---@tokens of all ranks
 ---@return mr.Value
 function Split:finish(g, x, n)
   if self.ranks == 1 then

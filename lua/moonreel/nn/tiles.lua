@@ -1,6 +1,6 @@
 --- Layers over overlapping tiles of a clip whose results are blended, as reference programs do to
--- save memory. Results differ from those of the whole: each tile has norms and borders of its own.
--- Channels last, [B, T, H, W, C]. Ref: opensora-2.0.md 11.4, 12.
+-- save memory. Results differ from those of the whole clip: each tile has its own norms and
+-- borders. Channels last, [B, T, H, W, C]. Ref: opensora-2.0.md 11.4, 12.
 -- @module moonreel.nn.tiles
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -15,7 +15,7 @@ local function length(x, axis) return x.shape[axis + 1] end
 
 local function upto(x, axis, n) return x:slice(axis, 0, math.min(n, length(x, axis))) end
 
--- x times value(i) at place i of an axis
+-- x times value(i) at position i of an axis
 local function ramped(g, x, axis, value)
   local shape, values = { 1, 1, 1, 1, 1 }, {}
   shape[axis + 1] = length(x, axis)
@@ -25,7 +25,7 @@ local function ramped(g, x, axis, value)
   return x * nn.cast(g:const(T.from(shape, values)), x.dtype)
 end
 
--- the beginning of b goes over from the end of a, at most `extent` long
+-- blends the beginning of b with the end of a, over at most `extent` positions
 local function blended(g, a, b, axis, extent)
   local n = math.min(extent, length(a, axis), length(b, axis))
   if n == 0 then
@@ -38,7 +38,7 @@ local function blended(g, a, b, axis, extent)
     or G.concat({ mixed, b:slice(axis, n, length(b, axis)) }, axis)
 end
 
--- a tile is blended with the one above it, then with the one to its left, as those are by then
+-- blends a tile with the one above it, then with the one to its left, in their blended form
 local function of_frames(g, x, how, layers)
   local rows, above = {}, {}
   for y = 0, length(x, HEIGHT) - 1, how.step do
@@ -65,12 +65,12 @@ local function in_space(g, x, how, layers)
   return is_large(x, how.space) and of_frames(g, x, how.space, layers) or layers(x)
 end
 
---- Layers over tiles, in time before space.
+--- Applies layers to tiles, in time before space.
 ---@param x mr.Value       [B, T, H, W, C]
 ---@param how table        space, time: each nil (whole), or tile and step, in cells of x; blend and
----   keep, in cells of the result: what neighbours share, and what stays of a tile. In time also
----   more: frames of a tile beyond `tile`, of which the result of all but the first tile loses as
----   many in front, and the first keeps as many more
+---   keep, in cells of the result: the overlap of neighbours, and the kept part of a tile. In time
+---   also more: frames of a tile beyond `tile`; all tiles but the first drop this number of frames
+---   from the beginning of their results, and the first keeps as many more
 ---@param layers fun(tile: mr.Value): mr.Value
 ---@return mr.Value
 function tiles.through(g, x, how, layers)
@@ -92,13 +92,13 @@ function tiles.through(g, x, how, layers)
   return G.concat(kept, TIME)
 end
 
---- Tiles of one kind for both jobs. Steps and blends are rounded down, as reference programs do.
----@param field string     of the recipe, for an error
+--- Tiles for encoding and decoding. Steps and blends are rounded down, as in reference programs.
+---@field of the recipe, for an error
 ---@param size integer     pixels or frames of a tile
----@param cell integer     of them in a latent cell
----@param overlap number   share of a tile that the next one has too
----@param more integer     frames of a tile beyond it
----@return table encode, table decode  as of through
+---@pixels or frames in a latent cell
+---@share of a tile that overlaps the next one
+---@frames of a tile beyond its size
+---@return table encode, table decode  for tiles.through
 function tiles.of(field, size, cell, overlap, more)
   local latent = size // cell
   local encode = { tile = size, step = size * (1 - overlap) // 1 | 0,
@@ -107,8 +107,9 @@ function tiles.of(field, size, cell, overlap, more)
     blend = size * overlap // 1 | 0, more = more }
   encode.keep, decode.keep = latent - encode.blend, size - decode.blend
   if size % cell ~= 0 or decode.step * cell ~= decode.keep or encode.step ~= encode.keep * cell then
-    base.raise("MR_E_RECIPE", ("%s = %d with tile_overlap_factor = %g: tiles step by %d and keep "
-      .. "%d, in cells of %d; expected equal steps; try: a multiple of %d"):format(field, size,
+    base.raise("MR_E_RECIPE", ("%s = %d with tile_overlap_factor = %g: the step between tiles "
+      .. "would be %d, but the kept part %d, in cells of %d; expected both to be equal; try: a "
+      .. "multiple of %d"):format(field, size,
       overlap, encode.step, encode.keep * cell, cell, 4 * cell))
   end
   return encode, decode

@@ -1,5 +1,5 @@
 --- Layers of pictures and clips, channels last: [B, T, H, W, C]; a picture is a clip of one frame.
--- Weights keep the shapes of released files, [outputs, inputs, ...]. A kernel of one position is a
+-- Weights have the shapes of released files, [outputs, inputs, ...]. A kernel of one position is a
 -- product of nn.Linear.
 -- @module moonreel.nn.volume
 local G = require "moonreel.core.graph"
@@ -14,7 +14,7 @@ local volume = {}
 --- Gain of the last convolution of a residual block.
 volume.QUIET = 0.1
 
-local LOGVAR = -5 -- at first, of latents
+local LOGVAR = -5 -- initial log-variance of latents
 local QUIET, LOUD = -30, 20 -- smallest and largest log-variance of a draw
 
 local Conv = {}
@@ -22,23 +22,24 @@ Conv.__index = Conv
 Conv.__call = function(self, ...) return self:forward(...) end
 
 local read_conv = options.declare("volume.Conv", {
-  { "kernel", "table", "lengths over {time, height, width}, of pictures {height, width}; "
+  { "kernel", "table", "lengths in {time, height, width}, for pictures {height, width}; "
     .. "required" },
   { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
   { "pad", "table", "zeros {before, behind} time, height and width: six numbers",
     default = { 0, 0, 0, 0, 0, 0 } },
-  { "edge", "boolean", "what `pad` adds is like the nearest place instead", default = false },
-  { "bias", "boolean", "false: none", default = true },
-  { "groups", "integer", "parts that channels fall into; inputs are those of one part",
+  { "edge", "boolean", "repeat the nearest place instead of padding with zeros", default = false },
+  { "bias", "boolean", "false: no bias", default = true },
+  { "groups", "integer", "groups of channels; an output reads only inputs of its group",
     default = 1 },
   { "gain", "number", "factor of the first weights", default = 1 },
-  { "split", "text", "ranks that share channels have some of these: outputs; inputs: some of "
-    .. "theirs, and what they make is added up" },
-  { "parts", "integer", "outputs that lie side by side, each split", default = 1 },
+  { "split", "text", "ranks that share channels have some of the outputs; or some of the inputs, "
+    .. "and their results are added up" },
+  { "parts", "integer", "parts of the outputs, each of which is split", default = 1 },
 })
 
--- Outputs of first weights vary as much as inputs do. The reference's are uniform within the same
--- bound, of a third of the variance: an autoencoder that trains from them stays blurred (demo.md).
+-- With the first weights, outputs vary as much as inputs. The reference's weights are uniform
+-- within the same bound and have a third of the variance: an autoencoder that trains from them
+-- stays blurred (demo.md).
 local function first_weights(fan_in, gain)
   return {kind = "normal", scale = gain * fan_in ^ -0.5}
 end
@@ -76,8 +77,8 @@ local function repeated(x, axis, before, behind)
   return #parts > 1 and G.concat(parts, axis) or x
 end
 
--- Copies of the border next to x, where kernels do not read the nearest place for one outside: what
--- makes x writes between them, so that they alone are copied.
+-- Adds copies of the border around x, for kernels that cannot read the nearest place themselves.
+-- The producer of x writes between them, so that only the borders are copied.
 local function framed(x, pad)
   for axis = 1, 3 do
     x = repeated(x, axis, pad[2 * axis - 1], pad[2 * axis])
@@ -85,8 +86,8 @@ local function framed(x, pad)
   return x
 end
 
--- What a rank reads and makes of a layer whose channels ranks share: x, of which it may have all,
--- weight, bias and groups; and, where ranks add up what they make, the sum of it.
+-- The inputs and outputs of a rank in a layer whose channels ranks share: x, of which it may have
+-- all, weight, bias and groups; and, if ranks add up their results, the sum.
 local function split(self, g, x, w, bias, groups)
   local part, parts = self.split and shared.channels(g), self.parts
   if not part then
@@ -99,8 +100,9 @@ local function split(self, g, x, w, bias, groups)
   return x, part:own(w, 1, parts), false, groups, function(y) return part:total(g, y, bias) end
 end
 
----@param before integer|nil  frames more than the layer's own before the first one, or fewer
----@param behind integer|nil  likewise behind the last
+---@param before integer|nil  additional frames of padding before the first one, or fewer if
+---   negative
+---@param behind integer|nil  the same after the last one
 function Conv:forward(g, x, before, behind)
   local pad, edge = self.pad, self.edge
   local v, w, bias, groups, sum = split(self, g, x, g:param(self.weight),
@@ -131,11 +133,11 @@ Causal.__call = function(self, ...) return self:forward(...) end
 local read_causal = options.declare("volume.Causal", {
   { "stride", "table", "steps over {time, height, width}", default = { 1, 1, 1 } },
   { "gain", "number", "factor of the first weights", default = 1 },
-  { "split", "text", "as of Conv" },
+  { "split", "text", "as in Conv" },
 })
 
 --- Convolution of 3 x 3 x 3 over this frame and the two before it; rows at the border and the first
--- frame stand for what lies outside.
+-- frame are repeated outside.
 ---@param given table|nil  stride, gain, split
 function volume.Causal(scope, name, inputs, outputs, given)
   local o = read_causal(given)
@@ -146,13 +148,13 @@ end
 
 function Causal:forward(g, x) return (self:each(g, {x})()) end
 
---- The same over a clip in pieces, one after the other: each takes along what it reads of frames
--- before it.
----@param list mr.Value[]    of nn/spans.lua
----@param with nil|fun(x: mr.Value): mr.Value  comes first, of each piece
+--- The same over a clip in pieces, one after another: each keeps the frames that the next one
+-- reads.
+---@from nn/spans.lua
+---@applied first, to each piece
 ---@return fun(): mr.Value|nil  the next piece of the result
 function Causal:each(g, list, with)
-  -- frames that the next piece reads of those before it, and how often the first one is repeated
+  -- frames before a piece that it reads, and how often the first one is repeated
   local i, step, before, front = 0, self.conv.stride[1], nil, 2
   return function()
     while list[i + 1] do
@@ -187,9 +189,9 @@ function Split:__call(g, x)
 end
 
 --- A convolution of one position.
----@param kernel table    {1, 1, 1}, or {1, 1} of pictures: of the stored weight
----@param bias boolean|table|nil  false: none; or its first values
----@param how table|nil     split, parts: as of Conv
+---@{1, 1, 1}, or {1, 1} for pictures: shape of the stored weight
+---@false: no bias; or its first values
+---@split, parts: as in Conv
 function volume.Point(scope, name, inputs, outputs, kernel, bias, how)
   local shape = table.move(kernel, 1, #kernel, 3, {outputs, inputs})
   local bias_init = type(bias) == "table"
@@ -200,10 +202,10 @@ function volume.Point(scope, name, inputs, outputs, kernel, bias, how)
     or linear
 end
 
---- The last convolution of an encoder: mean and log-variance of a latent, side by side. Draws are
--- narrow at first, so that there is something to decode.
+--- The last convolution of an encoder: mean and log-variance of a latent, one after the other in
+-- channels. Draws are narrow at first, so that there is something to decode.
 ---@param latent integer  channels
----@param kernel table    as of Point
+---@as in Point
 function volume.Moments(scope, name, latent, kernel)
   local bias = {}
   for i = 1, 2 * latent do
@@ -217,9 +219,9 @@ GroupNorm.__index = GroupNorm
 GroupNorm.__call = function(self, ...) return self:forward(...) end
 
 --- Group norm over all positions of a sample, with weight and bias.
----@param groups integer  they divide the channels
+---@number of groups, a divisor of the channels
 ---@param eps number
----@param inside boolean|nil  of a block whose channels ranks may share: each has whole groups
+---@in a block whose channels ranks may share: each has whole groups
 function volume.GroupNorm(scope, name, channels, groups, eps, inside)
   local s = scope:child(name)
   return setmetatable({groups = groups, eps = eps, inside = inside,
@@ -227,7 +229,7 @@ function volume.GroupNorm(scope, name, channels, groups, eps, inside)
     bias = s:add("bias", {channels}, {kind = "zeros"})}, GroupNorm)
 end
 
--- weight, bias and how of what this rank has of the channels
+-- weight, bias and options for the channels of this rank
 local function parts_of(self, g, silu)
   local part = self.inside and shared.channels(g)
   local weight, bias, groups = g:param(self.weight), g:param(self.bias), self.groups
@@ -240,10 +242,10 @@ end
 ---@param silu boolean|nil  followed by SiLU
 function GroupNorm:forward(g, x, silu) return self:by(g, {x}, silu)(x) end
 
---- The same over a clip in pieces: their moments are taken first, and those of other ranks.
----@param list mr.Value[]    of nn/spans.lua
+--- The same over a clip in pieces: first the moments of all pieces, and of other ranks.
+---@from nn/spans.lua
 ---@param silu boolean|nil
----@return fun(x: mr.Value): mr.Value  of one piece
+---@return fun(x: mr.Value): mr.Value  for one piece
 function GroupNorm:by(g, list, silu)
   local part = shared.rows(g)
   local weight, bias, how = parts_of(self, g, silu)
@@ -260,11 +262,11 @@ function GroupNorm:by(g, list, silu)
   return function(x) return (ops.group_norm_by(x, weight, bias, moments, how)) end
 end
 
---- Draws from the normal whose mean and log-variance lie side by side in the channels.
+--- Draws from normals whose mean and log-variance are in the channels, one after the other.
 ---@param moments mr.Value  [B, T, H, W, 2 C]
 ---@param noise mr.Value    f32 [B, T, H, W, C]
----@return mr.Value         f32 like noise
----@return table            mean, logvar: f32 likewise
+---@return mr.Value         f32 in the shape of noise
+---@return table            mean, logvar: f32 in the same shape
 function volume.draw(moments, noise)
   local mean, logvar = moments:split(4, 2)
   mean = nn.cast(mean, "f32")
@@ -273,26 +275,26 @@ function volume.draw(moments, noise)
     {mean = mean, logvar = logvar}
 end
 
---- Channels first to last.
+--- Moves channels from first to last.
 ---@param x mr.Value      [N, C, H, W] of pictures or frames
----@param frames integer  of a clip
+---@frames of a clip
 ---@return mr.Value       [N / frames, frames, H, W, C]
 function volume.channels_last(x, frames)
   local N, C, H, W = table.unpack(x.shape)
   return x:permute{0, 2, 3, 1}:reshape{N // frames, frames, H, W, C}
 end
 
---- Pictures or frames as layers take them.
+--- Pictures or frames in the form for layers.
 ---@param pixels mr.Value  u8, or floats of -1..1: [N, C, H, W]
----@param frames integer   of a clip
----@param dtype string     that the layers compute in
+---@frames of a clip
+---@dtype in which the layers compute
 ---@return mr.Value        -1..1, [N / frames, frames, H, W, C]
 function volume.pixels(pixels, frames, dtype)
   local x = volume.channels_last(pixels, frames)
   return x.dtype == "u8" and ops.normalise_u8(x, {dtype = dtype}) or nn.cast(x, dtype)
 end
 
---- Channels last to first.
+--- Moves channels from last to first.
 ---@param x mr.Value  [B, T, H, W, C]
 ---@return mr.Value   [B T, C, H, W]
 function volume.channels_first(x)
@@ -300,7 +302,7 @@ function volume.channels_first(x)
   return x:reshape{B * frames, H, W, C}:permute{0, 3, 1, 2}
 end
 
---- Every cell twice in height and in width.
+--- Repeats every cell twice in height and in width.
 ---@param x mr.Value  [B, T, H, W, C]
 ---@return mr.Value   [B, T, 2 H, 2 W, C]
 function volume.upsample(x)
@@ -309,7 +311,7 @@ function volume.upsample(x)
     :reshape{B, T, 2 * H, 2 * W, C}
 end
 
---- Channels to time: channel 2 c + k of frame t is channel c of frame 2 t + k.
+--- Moves channels to time: channel 2 c + k of frame t is channel c of frame 2 t + k.
 ---@param x mr.Value  [B, T, H, W, 2 C]
 ---@return mr.Value   [B, 2 T, H, W, C]
 function volume.time_shuffle(x)
