@@ -1,5 +1,6 @@
 --- The models of a run on one parameter table: autoencoder, text encoder, diffusion transformer.
--- Made from the baked recipe, or from what a checkpoint stored of it. Adds nodes, computes nothing.
+-- They are made from the baked recipe, or from its copy in a checkpoint. This adds nodes and
+-- computes nothing.
 -- @module moonreel.models.pipeline
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -11,7 +12,7 @@ local matrices = require "moonreel.optim.matrices"
 
 local pipeline = {}
 
--- the part of a type, and its map of weights, if it has one
+-- the module of a type, and its map of weights, if it has one
 local function part(record, type)
   local family = families.of(record, type)
   return family:open "init", family:open "weights"
@@ -20,7 +21,7 @@ end
 local Pipeline = {}
 Pipeline.__index = Pipeline
 
---- Is what these settings train an autoencoder, all by itself?
+--- Do these settings train an autoencoder by itself?
 ---@param settings table  baked
 function pipeline.reconstructs(settings)
   return part("model", settings.model.type).trained ~= nil
@@ -36,31 +37,32 @@ local function autoencoder_alone(self, family, map)
   self.maps[1] = map
 end
 
--- the second text encoder, if the model takes what it gives
+-- the second text encoder, if the model takes its vector
 local function vector_of(config, encoder)
   local folder = config.clip.from_pretrained
   if not encoder.vector and folder then
-    base.raise("MR_E_RECIPE", ("clip.from_pretrained = %s is no CLIP: it gives no vector of a "
+    base.raise("MR_E_RECIPE", ("clip.from_pretrained = %s is not a CLIP: it gives no vector of a "
       .. "caption; try: the folder of a CLIP, and this one for text_encoder"):format(
       folder))
   elseif not (encoder.apart and encoder.vector) then
-    base.raise("MR_E_RECIPE", ("clip.type = %s gives no vector of a caption from weights of its "
-      .. "own; try: text_encoder.type = %s"):format(config.clip.type, config.clip.type))
+    base.raise("MR_E_RECIPE", ("clip.type = %s gives no vector of a caption from separate "
+      .. "weights; try: text_encoder.type = %s"):format(config.clip.type, config.clip.type))
   elseif not part("model", config.model.type).takes_vector then
-    base.raise("MR_E_RECIPE", ("clip.type = %s: model.type = %s takes no vector of a caption; try: "
-      .. "clip = recipe.none"):format(config.clip.type, config.model.type))
+    base.raise("MR_E_RECIPE", ("clip.type = %s: model.type = %s does not use a vector of a "
+      .. "caption; try: clip = recipe.none"):format(config.clip.type, config.model.type))
   end
   return encoder
 end
 
--- what the parts decide; a recipe that says otherwise is wrong
+-- values that the parts decide; a recipe with other values is wrong
 local function agreed(model, parts)
   local function same(field, mine, theirs)
     if model[field] == nil then
       model[field] = mine
     end
     if model[field] ~= mine then
-      base.raise("MR_E_RECIPE", ("model.%s is %s, %s gives %d; try: model.%s = %d"):format(field,
+      base.raise("MR_E_RECIPE", ("model.%s is %s, but %s gives %d; try: model.%s = %d"):format(
+        field,
         tostring(model[field]), theirs, mine, field, mine))
     end
   end
@@ -72,16 +74,17 @@ local function agreed(model, parts)
   end
 end
 
---- Declare all parameters.
----@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each its type
----   and the fields of that type; compat; losses of an autoencoder that trains (vae_loss_config)
+--- Declares all parameters.
+---@param config table  model, vae, text_encoder, clip (nil: no vector of a caption): each with its
+---   type and the fields of that type; compat; losses of an autoencoder that trains
+---   (vae_loss_config)
 ---@param dtype string   compute dtype of the run
----@param cut table|function|nil   how what trains is cut, as params:seal takes it, or what says it
----   of the pipeline when all is declared
+---@param cut table|function|nil   how trained parameters are divided, for params:seal, or a
+---   function of the pipeline that returns this when all is declared
 ---@param split mr.Split|nil  ranks that share the layers of the model
----@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); matrices: patterns of what
----   Muon updates by default; reconstructs: the model is an autoencoder that trains by `losses`,
----   and there is no more
+---@return mr.Pipeline  flow: of its model (moonreel.diffusion.flow); matrices: patterns of the
+---   parameters that Muon updates by default; reconstructs: the model is an autoencoder that trains
+---   by `losses`, and there are no other models
 function pipeline.new(config, dtype, cut, split)
   local params = G.params(dtype)
   local self = setmetatable({params = params, dtype = dtype, config = config, maps = {}}, Pipeline)
@@ -96,7 +99,7 @@ function pipeline.new(config, dtype, cut, split)
   end
   local function make(record, fields, by)
     local family, map = part(record, fields.type)
-    -- weights that lie apart are no start weights
+    -- separate weights are not start weights
     self.maps[#self.maps + 1] = not family.apart and map or nil
     return family.new(params, fields, {dtype = dtype, compat = config.compat, split = by})
   end
@@ -116,13 +119,13 @@ function pipeline.new(config, dtype, cut, split)
   agree(model, parts)
   self.model, self.flow = make("model", model, split), flow.of(trainee.flow)
   self.maps[#self.maps + 1] = self.model.map
-  -- a model without a null caption of its own takes the encoding of an empty one
+  -- for a model without its own null caption, it is the encoding of the empty text
   self.null_encoded = self.model.null_caption == nil
   self.matrices = trainee.matrices
   return seal()
 end
 
--- what an autoencoder that trains is judged by
+-- the losses of an autoencoder that trains
 local function losses_of(settings)
   local config = settings:plain("vae_loss_config")
   if settings.discriminator.type then
@@ -132,11 +135,11 @@ local function losses_of(settings)
   return config
 end
 
---- The models of settings, as `new`.
+--- The models of settings, as in `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
----@param dtype string    compute dtype of the run, see pipeline.dtype
----@param cut table|nil    for ranks (moonreel.optim.ranks.cut); the optimizer's is added
----@param split mr.Split|nil  of moonreel.comm.mesh
+---@compute dtype of the run, see pipeline.dtype
+---@division for ranks (moonreel.optim.ranks.cut); the optimizer's is added
+---@param split mr.Split|nil  from moonreel.comm.mesh
 ---@return mr.Pipeline
 function pipeline.of(settings, dtype, cut, split)
   return pipeline.new({model = settings:plain("model"), vae = settings:plain("vae"),
@@ -145,12 +148,12 @@ function pipeline.of(settings, dtype, cut, split)
     losses = losses_of(settings),
     compat = settings.compat ~= nil}, dtype,
     function(pipe)
-      -- slices of matrices are no matrices
+      -- a slice of a matrix is not a matrix for Muon
       return split and split.ranks > 1 and cut or matrices.cut(settings, pipe, cut)
     end, split)
 end
 
---- The dtype that a device computes in where settings ask for theirs.
+--- The dtype in which a device computes under these settings.
 ---@param settings table
 ---@param device mr.Device
 ---@return string  "f32" or "bf16"
@@ -158,7 +161,7 @@ function pipeline.dtype(settings, device)
   return device:compute(settings.dtype == "fp32" and "f32" or "bf16")
 end
 
---- Number of trained and of all parameters, of all ranks that share layers.
+--- Number of trained and of all parameters, over all ranks that share layers.
 function Pipeline:counts()
   local trained, all = 0, 0
   for _, p in ipairs(self.params:list()) do
@@ -175,7 +178,7 @@ end
 
 -- ---- captions
 
---- The text encoders that lie apart.
+--- The separate text encoders.
 ---@return table[]  {record, encoder}
 function Pipeline:texts_apart()
   local list = { self.text.apart and { "text_encoder", self.text } or nil }
@@ -183,7 +186,7 @@ function Pipeline:texts_apart()
   return list
 end
 
---- Let ranks share the layers of text encoders that lie apart and can be cut so.
+--- Lets ranks share the layers of separate text encoders that can be divided.
 ---@param split mr.Split
 function Pipeline:share_texts(split)
   for _, row in ipairs(self:texts_apart()) do
@@ -193,8 +196,8 @@ function Pipeline:share_texts(split)
   end
 end
 
--- what a batch's captions and null captions, all of them behind the captions or in their places,
--- are for each encoder
+-- the tokens of a batch's captions and null captions for each encoder; null captions come after the
+-- captions or in their places
 local function tokens_of(self, captions, nulls, of_vector)
   local tokens = self.text:tokens(self.null_encoded and nulls or captions)
   if self.vector then
@@ -203,7 +206,7 @@ local function tokens_of(self, captions, nulls, of_vector)
   return tokens
 end
 
--- captions with the null caption in the place of those that are dropped
+-- captions, with dropped ones replaced by the null caption
 local function left_of(captions, dropped)
   local list = {}
   for b, caption in ipairs(captions) do
@@ -212,19 +215,19 @@ local function left_of(captions, dropped)
   return list
 end
 
---- Captions as `inputs` takes them.
+--- Captions in the form for `inputs`.
 ---@param captions string[]
----@param dropped boolean[]|nil  those that the null caption replaces; where the model has one of
----   its own, that is done in the graph
----@param vectorless boolean[]|nil  those of the second encoder
----@return table  of the text encoder; vector [B, 1, width]
+---@param dropped boolean[]|nil  captions to replace by the null caption; if the model has its own,
+---   the graph does that
+---@the same for the second encoder
+---@return table  from the text encoder; vector [B, 1, width]
 function Pipeline:tokens(captions, dropped, vectorless)
   return tokens_of(self, captions, left_of(captions, dropped), left_of(captions, vectorless))
 end
 
---- Captions of a pass with guidance.
+--- Captions for a pass with guidance.
 ---@param captions string[]
----@param copies integer  1 or 2: the null caption behind them
+---@1 or 2: followed by the null caption
 function Pipeline:guided_tokens(captions, copies)
   local all = table.move(captions, 1, #captions, 1, {})
   for i = #captions + 1, copies * #captions do
@@ -242,7 +245,7 @@ local function rows_of(t, numbers)
   return out
 end
 
---- Captions as `tokens` gives them; of encoders that lie apart each different one is encoded once.
+--- Captions as from `tokens`; separate encoders encode each different one once.
 ---@param captions string[]
 ---@return table
 function Pipeline:each_text(captions)
@@ -263,8 +266,8 @@ function Pipeline:each_text(captions)
   return tokens
 end
 
---- Declare the inputs of a batch of B captions.
----@param copies integer|nil  of a pass with guidance
+--- Declares the inputs of a batch of B captions.
+---@of a pass with guidance
 function Pipeline:inputs(g, B, copies)
   local all = B * (copies or 1)
   local inputs = self.text:inputs(g, self.null_encoded and all or B)
@@ -273,7 +276,7 @@ function Pipeline:inputs(g, B, copies)
   return inputs
 end
 
---- Does the model take more than text and time: "cond", "guidance"?
+--- Does the model have an input besides text and time: "cond", "guidance"?
 ---@param name string
 ---@return boolean
 function Pipeline:takes(name)
@@ -281,7 +284,7 @@ function Pipeline:takes(name)
   return shapes[name] ~= nil
 end
 
---- Declare what a model takes besides text and time, where it takes more.
+--- Declares the inputs of a model besides text and time, if it has any.
 ---@param size integer[]  of its latents [B, C, T, H, W]
 ---@return table<string, mr.Value>  by name
 function Pipeline:conditions(g, size)
@@ -292,8 +295,8 @@ function Pipeline:conditions(g, size)
   return given
 end
 
---- Set them on a program.
----@param tokens table  of tokens or guided_tokens
+--- Sets them on a program.
+---@param tokens table  from tokens or guided_tokens
 function Pipeline:set(prog, tokens)
   self.text:set(prog, tokens)
   if self.vector then
@@ -304,8 +307,8 @@ end
 -- ---- passes
 
 --- One pass of the diffusion model over text from the encoder.
----@param io table  as stdit3 forward without y and text_len; text: of inputs; drop: bool [B] or
---   nil: captions replaced by the null caption of the model, if it has one
+---@param io table  as in stdit3 forward, without y and text_len; text: from inputs; drop: bool [B]
+---   or nil: captions to replace by the null caption of the model, if it has one
 function Pipeline:predict(g, io)
   local y = self.text:forward(g, io.text)
   if io.drop and not self.null_encoded then
@@ -315,9 +318,9 @@ function Pipeline:predict(g, io)
     vector = io.text.vector}, {__index = io}))
 end
 
---- One pass with guidance: text of the first half of the batch from the encoder, the null caption
--- for the rest.
----@param io table  as predict; copies 1 or 2; text_len: i32 [copies x B], tokens in use of both
+--- One pass with guidance: the first half of the batch has text from the encoder, the rest the null
+-- caption.
+---@param io table  as in predict; copies 1 or 2; text_len: i32 [copies x B], tokens in use of both
 ---   halves
 function Pipeline:predict_guided(g, io)
   local y = self.text:forward(g, io.text)

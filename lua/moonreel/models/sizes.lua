@@ -8,11 +8,11 @@ local read_config = require "moonreel.text.config"
 
 local sizes = {}
 
---- Refuse weights of other sizes than were said; a tensor that a file lacks is not compared.
----@param rows table[]  {field, parameter, axis (from 1), what the field says}
----@param where string  who says it: "the recipe", a config.json
+--- Refuses weights whose sizes differ from the fields; a tensor that a file lacks is not compared.
+---@{field, parameter, axis (from 1), value of the field}
+---@source of the fields: "the recipe", a config.json
 ---@param shape_of fun(parameter: string): integer[]|nil  in the file
----@param path string   of the weights
+---@of the weights
 function sizes.compare(rows, where, shape_of, path)
   for _, row in ipairs(rows) do
     local field, parameter, axis, said = table.unpack(row)
@@ -28,29 +28,29 @@ end
 ---@class mr.Sizes
 ---@field what string         "a T5 v1.1"
 ---@field integers string[]   fields of config.json that are sizes
----@field needed string[]     those that a config.json must have where there are no tensors yet
+---@field needed string[]     fields that a config.json must have before there are tensors
 ---@field assumed table       values of fields that a config.json may leave out
----@field silent table        values of fields that no tensor tells, where config.json is silent
+---@field silent table        values of fields that neither a tensor nor config.json has
 ---@field outside table       shapes of tensors outside of blocks: {name = {field, ...}}
 ---@field block table         of those of a block
 ---@field blocks string       the field that counts blocks
 ---@field form string         name of a block's tensor: "encoder.block.%d.%s"
 ---@field counted string[]    patterns that find the number of a block in names of files
 ---@field words string        the tensor that is read row by row
----@field spelled table       how a field that is computed is called for people
----@field record fun(config: table): table          the part of config.json that speaks of it
----@field other fun(config: table, said: table, refuse: function)  fields that are no sizes
----@field complete fun(s: table)                     computes fields of others
----@field reported fun(axis: function): table            fields that tensors tell; axis(name, at)
+---@field spelled table       names of computed fields, for people
+---@field record fun(config: table): table          the part of config.json about this encoder
+---@field other fun(config: table, said: table, refuse: function)  fields that are not sizes
+---@field complete fun(s: table)                     computes fields from others
+---@field reported fun(axis: function): table            fields known from tensors; axis(name, at)
 local Sizes = {}
 Sizes.__index = Sizes
 
---- Declare the sizes of a family.
+--- Declares the sizes of a family.
 ---@param declared table  fields of mr.Sizes
 ---@return mr.Sizes
 function sizes.new(declared) return setmetatable(declared, Sizes) end
 
---- Fill in what nothing tells.
+--- Fills in the fields that have no source.
 ---@param s table
 ---@return table  s
 function Sizes:completed(s)
@@ -64,7 +64,7 @@ function Sizes:completed(s)
   return s
 end
 
--- what a form says of each name in a list of shapes, in order of the names
+-- adds the name and shape of each tensor in a list, in order of the names
 local function add_all(rows, s, shapes, name_of)
   local names = {}
   for name in pairs(shapes) do
@@ -91,7 +91,7 @@ function Sizes:tensors(s)
   return rows
 end
 
---- Names that an encoder may have that has as many blocks as a file.
+--- The names of tensors in an encoder with the number of blocks of a file.
 ---@param names string[]  in the file
 ---@param path string
 ---@return table[]        {name}
@@ -104,7 +104,7 @@ function Sizes:names(names, path)
       blocks = math.max(blocks, at and math.tointeger(at) + 1 or 0)
     end
   end
-  -- a file that lies about its depth must not cost memory
+  -- a file with a wrong depth must not cost memory
   if blocks > #names then
     base.raise("MR_E_CKPT", ("%s: a tensor of block %d among %d tensors"):format(path, blocks - 1,
       #names))
@@ -117,7 +117,7 @@ function Sizes:names(names, path)
   return rows, blocks
 end
 
---- All elements of the encoder but its words, which are read row by row.
+--- The number of elements of the encoder without its words, which are read row by row.
 ---@return integer
 function Sizes:elements(s)
   local n = 0
@@ -131,9 +131,9 @@ function Sizes:elements(s)
   return n
 end
 
---- What config.json says, with the kinds of fields checked.
+--- The fields of config.json, with their kinds checked.
 ---@param path string
----@return table  fields; none where there is no such file
+---@return table  fields; empty if there is no such file
 function Sizes:of_config(path)
   if not base.exists(path) then
     return {}
@@ -154,7 +154,7 @@ function Sizes:of_config(path)
   return said
 end
 
---- Sizes of the encoder in a folder by its config.json alone.
+--- Sizes of the encoder in a folder from its config.json alone.
 ---@param path string
 ---@return table|nil  nil: there is no such file
 function Sizes:of_folder(path)
@@ -168,25 +168,26 @@ function Sizes:of_folder(path)
   end
   for _, field in ipairs(self.needed) do
     if not said[field] then
-      base.raise("MR_E_CKPT", ("%s: no %s in it; expected that of %s"):format(file, field,
+      base.raise("MR_E_CKPT", ("%s: there is no %s in it; expected the config.json of %s"):format(
+        file, field,
         self.what))
     end
   end
   return self:completed(said)
 end
 
---- Sizes of the encoder in a file or folder; raises where config.json and tensors contradict each
--- other, naming field, tensor and both values, and where a tensor is missing.
----@param path string   what was opened; config.json lies in it
----@param shape_of fun(name: string): integer[]|nil  of a tensor by its released name
----@param blocks integer  in the file
+--- Sizes of the encoder in a file or folder. Raises an error if config.json and tensors contradict
+-- each other, with field, tensor and both values, and if a tensor is missing.
+---@the opened path, with config.json in it
+---@shape of a tensor by its released name
+---@number of blocks in the file
 ---@return table
 function Sizes:read(path, shape_of, blocks)
   local file = path .. "/config.json"
   local said = self:of_config(file)
   local function shape(name)
-    return shape_of(name) or base.raise("MR_E_CKPT", ("%s: no tensor '%s'; expected the encoder "
-      .. "of %s"):format(path, name, self.what))
+    return shape_of(name) or base.raise("MR_E_CKPT", ("%s: there is no tensor '%s'; expected the "
+      .. "encoder of %s"):format(path, name, self.what))
   end
   local s = self.reported(function(name, at) return shape(name)[at] end)
   s[self.blocks] = blocks

@@ -1,4 +1,5 @@
---- Text as the model takes it: [B, L, C] with the tokens in use first and their number per sample.
+--- Text in the form for a model: [B, L, C] with the tokens in use first, and their number per
+-- sample.
 -- @module moonreel.models.text
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -19,13 +20,13 @@ local function reorder(x, order)
   return T.from({B, L, C}, to, x.dtype)
 end
 
---- Move the tokens whose mask is not zero to the front, keeping their order. Masks need not be
+--- Moves the tokens whose mask is not zero to the front, in their order. Masks need not be
 -- prefixes.
 ---@param y mr.Tensor      [B, L, C]
 ---@param mask mr.Tensor   [M, L], B a multiple of M: it is repeated as a whole
 ---@return mr.Tensor packed
 ---@return mr.Tensor len    i32 [B]
----@return table|nil order  for unpack; nil when nothing moved
+---@return table|nil order  for unpack; nil if no token was moved
 function text.pack(y, mask)
   local B, L, M = y.shape[1], y.shape[2], mask.shape[1]
   if B % M ~= 0 or mask.shape[2] ~= L then
@@ -54,9 +55,9 @@ function text.pack(y, mask)
   return reorder(y, order), len, order
 end
 
---- Put packed tokens back where they were.
+--- Moves packed tokens back to their places.
 ---@param y mr.Tensor  [B, L, C]
----@param order table|nil of pack
+---@param order table|nil from pack
 function text.unpack(y, order)
   if not order then
     return y

@@ -1,5 +1,5 @@
 --- Flux's autoencoder of pictures: encodes every frame of a clip separately to a latent, drawn from
--- a normal. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
+-- a normal distribution. Ref: black-forest-labs/flux, ae; opensora-2.0.md 15.
 -- @module moonreel.models.autoencoder_2d
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -15,7 +15,7 @@ local weights = require "moonreel.models.autoencoder_2d.weights"
 
 local pictures = {}
 
---- Its weights lie in a file of their own, train no further and are in no checkpoint of a run.
+--- Its weights are in a separate file, are not trained and are not part of checkpoints.
 pictures.apart = true
 
 --- What ranks can share of its clips.
@@ -23,7 +23,7 @@ pictures.cuts = { rows = true }
 
 local Autoencoder = latents.class(pictures.cuts)
 
--- the recipe's fields as those of the layers
+-- converts the recipe's fields to those of the layers
 local function sizes_of(fields)
   local widths = {}
   for i, times in ipairs(fields.ch_mult) do
@@ -35,20 +35,21 @@ local function sizes_of(fields)
     use_post_quant_conv = false }
 end
 
--- channels of all levels fall into the groups of norms
+-- checks that channels of all levels can be divided into the groups of norms
 local function check_groups(where, sizes)
   for i, width in ipairs(sizes.block_out_channels) do
     if width % sizes.norm_num_groups ~= 0 then
-      base.raise("MR_E_RECIPE", ("%s: level %d of the autoencoder has %d channels, which do not "
-        .. "fall into %d groups"):format(where, i - 1, width, sizes.norm_num_groups))
+      base.raise("MR_E_RECIPE", ("%s: level %d of the autoencoder has %d channels, which cannot be "
+        .. "divided into %d groups; expected a multiple of the number of groups"):format(where,
+        i - 1, width, sizes.norm_num_groups))
     end
   end
 end
 
---- What is known of the autoencoder without its weights.
+--- The autoencoder without its weights.
 ---@param fields table     of the recipe
 ---@param run table        dtype
----@return mr.Autoencoder  a frame of a clip is a picture: any number of them
+---@each frame of a clip is a picture, so any number of frames is allowed
 function pictures.new(_, fields, run)
   local sizes = sizes_of(fields)
   check_groups("vae.ch, ch_mult and norm_groups", sizes)
@@ -57,14 +58,14 @@ function pictures.new(_, fields, run)
     shift = fields.shift_factor, dtype = run.dtype, maps = { weights } }, Autoencoder)
 end
 
--- what a config.json may say of a number: its type and from where to where it may be
+-- limits of numbers in config.json: type, least and largest value
 local NUMBERS <const> = { in_channels = { "integer", 1, 1024 },
   out_channels = { "integer", 1, 1024 }, latent_channels = { "integer", 1, 1024 },
   layers_per_block = { "integer", 1, 64 },
   norm_num_groups = { "integer", 1, 1 << 16 }, scaling_factor = { "number", 1e-6, 1e6 },
   shift_factor = { "number", -1e6, 1e6 } }
 
--- a value of config.json; nil: it says none
+-- a value of config.json; nil: it is not there
 local function said_of(said, field)
   local value = said[field]
   if value == json.null then
@@ -73,7 +74,7 @@ local function said_of(said, field)
   return value
 end
 
--- a number of config.json, or another one
+-- a number of config.json, or the default
 local function number_of(path, said, field, default)
   local value, row = said_of(said, field), NUMBERS[field]
   if value == nil then
@@ -101,8 +102,8 @@ local function widths_of(path, value)
   return value
 end
 
---- Take the sizes that stand next to its weights, in the form of diffusers.
----@param folder string  of config.json
+--- Reads the sizes in config.json next to its weights, in the form of diffusers.
+---@param folder string  folder of config.json
 function Autoencoder:read(folder)
   local path = folder .. "/config.json"
   local said = base.exists(path) and read_config(path) or {}
@@ -123,7 +124,7 @@ function Autoencoder:read(folder)
   check_groups(path, sizes)
   self.sizes, self.where = sizes, path
   self.scale = number_of(path, said, "scaling_factor", self.scale)
-  -- files of diffusers say null where nothing is taken
+  -- files of diffusers have null if nothing is subtracted
   self.shift = number_of(path, said, "shift_factor",
     said.shift_factor == json.null and 0 or self.shift)
 end
@@ -139,12 +140,12 @@ function Autoencoder.most_frames(_, latent) return latent end
 --- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder.head(_, latent) return latent end
 
---- Frames at the end of a clip whose latents hold the last ones.
+--- Number of frames at the end of a clip whose latents are the last ones.
 function Autoencoder.tail(_, _, latent) return latent end
 
---- Refuse weights of other sizes.
+--- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@param path string  of the weights
+---@of the weights
 function Autoencoder:check(shape_of, path)
   local sizes = self.sizes
   compare({
@@ -157,14 +158,14 @@ function Autoencoder:check(shape_of, path)
   }, self.where, shape_of, path)
 end
 
---- What has weights of its own: all of it.
+--- Its parts with weights: one, the whole autoencoder.
 function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return kl.new(nn.scope(params, "", { frozen = true }), self.sizes, "flux")
   end } }
 end
 
--- ---- what runs for a clip
+-- ---- calls for a clip
 
 local calls = {}
 
@@ -197,9 +198,9 @@ function calls.decode(self, s, at)
     end }
 end
 
---- What runs for a clip, picture by picture, as moonreel.encoder takes it.
+--- The calls for a clip, picture by picture, for moonreel.encoder.
 ---@param job string   "encode": pixels and draws to z; "decode": z to pixels
----@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s)
   local list = {}
@@ -209,7 +210,7 @@ function Autoencoder:calls(job, s)
   return list
 end
 
---- The draws of a clip: a normal for each picture.
+--- The draws of a clip: a normal draw for each picture.
 ---@return table<string, table>  {purpose, shape} by the name of the value
 function Autoencoder:draws(frames, height, width)
   local size = self:latent(frames, height, width)

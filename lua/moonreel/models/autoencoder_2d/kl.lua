@@ -1,5 +1,5 @@
---- Convolutional autoencoder of pictures with a normal latent: residual levels, one attention in
--- the middle. Channels last, [N, 1, H, W, C]. Names and shapes are those of diffusers'
+--- Convolutional autoencoder of pictures with a normal latent: residual levels, and one attention
+-- in the middle. Channels last, [N, 1, H, W, C]. Names and shapes are those of diffusers'
 -- AutoencoderKL, or those of Flux, which has the same layers. Ref: Rombach et al. 2022,
 -- arXiv:2112.10752; opensora-1.2.md 5.2.
 -- @module moonreel.models.autoencoder_2d.kl
@@ -13,16 +13,17 @@ local kl = {}
 local EPS = 1e-6
 local KERNEL, POINT, SAME = {3, 3}, {1, 1}, {0, 0, 1, 1, 1, 1}
 
---- Sizes of the autoencoder of SDXL. Ours: layers_per_block may be a list, blocks of each level in
--- both halves, the finest first, where a number has one block more in the decoder;
--- norm_group_channels, channels of each group whatever the width, instead of norm_num_groups.
+--- Sizes of the autoencoder of SDXL. Extensions: layers_per_block may be a list, with the blocks of
+-- each level in both halves, the finest first (with a number the decoder has one block more);
+-- norm_group_channels is the number of channels in each group for all widths, instead of
+-- norm_num_groups.
 kl.defaults = {block_out_channels = {128, 256, 512, 512}, layers_per_block = 2,
   latent_channels = 4, norm_num_groups = 32, norm_group_channels = 0, in_channels = 3,
   out_channels = 3, use_quant_conv = true, use_post_quant_conv = true,
   mid_block_add_attention = true}
 
--- How parameters are called. The decoder's levels are counted from the coarse one, or from the fine
--- one; the attention's products are stored as matrices, or as kernels of one position.
+-- Names of parameters. The decoder's levels are counted from the coarsest or from the finest one;
+-- the attention's products are stored as matrices, or as kernels of one position.
 local diffusers = {down = "down_blocks.%d", up = "up_blocks.%d", block = "resnets.%d",
   smaller = "downsamplers.0.conv", larger = "upsamplers.0.conv", first = "mid_block.resnets.0",
   attention = "mid_block.attentions.0", second = "mid_block.resnets.1",
@@ -45,7 +46,7 @@ end
 
 -- ---- blocks ----
 
--- two convolutions added to the input, which at first add little to it
+-- two convolutions added to the input; at first they contribute little
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
   local norm1, conv1 = norm(s, "norm1", inputs, c), conv(s, "conv1", inputs, outputs)
@@ -58,7 +59,7 @@ local function residual(parent, name, inputs, outputs, c)
   end
 end
 
--- every cell of a picture sees every other, with one head
+-- every cell of a picture attends to every other, with one head
 local function attention(parent, name, channels, c)
   local s = parent:child(name)
   local normed = norm(s, c.names.norm, channels, c)
@@ -100,7 +101,7 @@ local function blocks_of(c, level, extra)
   return type(blocks) == "table" and blocks[level] or blocks + extra
 end
 
--- ---- both halves, each a list of layers ----
+-- ---- encoder and decoder, each a list of layers ----
 
 local function append(list, more) table.move(more, 1, #more, #list + 1, list) end
 
@@ -139,7 +140,7 @@ local function decoder_of(parent, c)
       width = outputs
     end
     if i < #widths then
-      -- a level without blocks takes its width from the step to it
+      -- a level without blocks has the width of the step before it
       local next_width = blocks_of(c, fine - 1, 1) > 0 and width or widths[fine - 1]
       local after = conv(level, c.names.larger, width, next_width)
       width = next_width
@@ -159,10 +160,10 @@ Autoencoder.__index = Autoencoder
 ---@param config table  fields of kl.defaults
 function kl.factor(config) return 1 << #config.block_out_channels - 1 end
 
---- Declare the parameters.
----@param scope mr.Scope   of nn.scope
+--- Declares the parameters.
+---@from nn.scope
 ---@param config table     fields of kl.defaults; missing ones take the default
----@param names string|nil  "diffusers" or "flux": how parameters are called
+---@"diffusers" or "flux": names of parameters
 ---@return table           with encode and decode; `factor`: pixels of a latent cell's side
 function kl.new(scope, config, names)
   local c = nn.merged(kl.defaults, config)
@@ -178,7 +179,7 @@ function kl.new(scope, config, names)
   return self
 end
 
---- Mean and log-variance of the latent, side by side.
+--- Mean and log-variance of the latent, one after the other in channels.
 ---@param x mr.Value  [N, 1, H, W, in_channels], about -1..1; odd sizes lose a row or column
 ---   at each level
 ---@return mr.Value   [N, 1, H / factor, W / factor, 2 latent_channels]
@@ -187,7 +188,7 @@ function Autoencoder:encode(g, x)
   return self.quant and self.quant(g, x) or x
 end
 
---- Pictures of latents.
+--- Decodes latents to pictures.
 ---@param z mr.Value  [N, 1, h, w, latent_channels]
 ---@return mr.Value   [N, 1, h factor, w factor, out_channels]
 function Autoencoder:decode(g, z)

@@ -1,11 +1,12 @@
---- Files of Flux's autoencoder of pictures: those of diffusers have other names, count levels of
--- the decoder from the coarse one, and keep the attention's kernels as matrices. Ref: weights.md.
+--- Files of Flux's autoencoder of pictures. Those of diffusers have other names, count levels of
+-- the decoder from the coarsest one, and store the attention's kernels as matrices. Ref:
+-- weights.md.
 local T = require "moonreel.core.tensor"
 local kl = require "moonreel.models.autoencoder_2d.kl"
 
 local diffusers, flux = kl.names.diffusers, kl.names.flux
 
--- names of diffusers, as a rule has them: what stands before and behind
+-- a rename rule for a name of diffusers: prefix and suffix
 local function rule(list, from, to)
   list[#list + 1] = { "^(%w+%.)" .. from:gsub("%p", "%%%0"), "%1" .. to }
 end
@@ -43,7 +44,7 @@ local function rules(has)
   return list
 end
 
--- matrices as kernels of one position
+-- converts matrices to kernels of one position
 local function kernel(t, shape)
   if #t.shape == 2 and T.count(t.shape) == T.count(shape) then
     return t:reshape(shape), "a kernel of one position"

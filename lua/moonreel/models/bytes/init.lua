@@ -11,7 +11,7 @@ bytes.defaults = {width = 128, rows = 4096, ngrams = 6, max_length = 56, num_hea
 local Encoder = {}
 Encoder.__index = Encoder
 
---- Declare the parameters.
+--- Declares the parameters.
 ---@param params mr.Params
 ---@param config table  fields of bytes.defaults
 function bytes.new(params, config)
@@ -37,7 +37,7 @@ function bytes.new(params, config)
   return self
 end
 
--- ids of one caption: bytes [L], n-grams ending at each byte [L x ngrams]; -1 = none
+-- ids of one caption: bytes [L], n-grams ending at each byte [L x ngrams]; -1: no id
 local function encode(c, caption)
   local text = caption:sub(1, c.max_length)
   local ids, grams = {}, {}
@@ -48,14 +48,14 @@ local function encode(c, caption)
       grams[#grams + 1] = inside and base.mix(n, text:sub(i - n + 1, i)) % c.rows or -1
     end
   end
-  -- tensors: tables of numbers take six times as much
+  -- as tensors, because tables of numbers take six times the memory
   return {ids = T.from({1, c.max_length, 1}, ids, "i32"),
     grams = T.from({1, c.max_length, c.ngrams}, grams, "i32"), len = #text}
 end
 
 local CACHE = 4096
 
---- Captions as tensors the graph takes.
+--- Captions as tensors for the graph.
 ---@param captions string[]
 ---@return table  ids i32 [B, L, 1], grams i32 [B, L, ngrams], len i32 [B]
 function Encoder:tokens(captions)
@@ -64,7 +64,7 @@ function Encoder:tokens(captions)
   for b, caption in ipairs(captions) do
     local one = self.cache[caption]
     if not one then
-      -- a full cache is cleared: captions of one epoch come once each
+      -- a full cache is cleared, because each caption occurs once in an epoch
       if self.cached >= CACHE then
         self.cache, self.cached = {}, 0
       end
@@ -78,7 +78,7 @@ function Encoder:tokens(captions)
   return {ids = ids, grams = grams, len = T.from({B}, len, "i32")}
 end
 
---- Declare the inputs of a batch of B captions.
+--- Declares the inputs of a batch of B captions.
 function Encoder:inputs(g, B)
   local c = self.config
   return {ids = g:input("text_ids", "i32", {B, c.max_length, 1}),
@@ -86,16 +86,16 @@ function Encoder:inputs(g, B)
     len = g:input("text_len", "i32", {B})}
 end
 
---- Set them on a program.
----@param tokens table  of Encoder:tokens; the number of tokens in use may be changed by the caller
+--- Sets them on a program.
+---@param tokens table  from Encoder:tokens; the caller may change the number of tokens in use
 function Encoder.set(_, prog, tokens)
   prog:set("text_ids", tokens.ids)
   prog:set("text_grams", tokens.grams)
   prog:set("text_len", tokens.len)
 end
 
---- Text features.
----@param inputs table  of Encoder:inputs
+--- The text features.
+---@param inputs table  from Encoder:inputs
 ---@return mr.Value     [B, L, width]
 function Encoder:forward(g, inputs)
   local B, L, D = inputs.ids.shape[1], self.max_length, self.width

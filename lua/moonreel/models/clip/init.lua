@@ -1,4 +1,4 @@
---- Text encoder "clip": one vector of a caption, the state of its end of text. It declares no
+--- Text encoder "clip": one vector of a caption, the state at its end of text. It declares no
 -- parameters in the run's table; moonreel.embed computes the vectors, which are an input of the
 -- step. Ref: opensora-2.0.md 14.
 -- @module moonreel.models.clip
@@ -11,8 +11,8 @@ local weights = require "moonreel.models.clip.weights"
 
 local clip = {}
 
---- Its weights lie in files of their own and are in no checkpoint of a run; in addition to them,
--- what else decides its vectors.
+--- Its weights are in separate files and are not part of checkpoints; `files` also decide its
+-- vectors.
 clip.apart, clip.files = true, { "vocab.json", "merges.txt" }
 
 --- It gives one vector of a caption.
@@ -22,19 +22,19 @@ local KEPT = 8  -- compiled shapes
 
 local Text = features.class(sizes)
 
--- what is known before a folder is opened. Places behind the end of text are seen by none before
--- it: they need not be computed
+-- The encoder before a folder is opened. No place before the end of text attends to places after
+-- it, so those need not be computed.
 local function new(o)
   o.apart, o.vector, o.padding, o.maps = true, true, "skip", { weights }
   return setmetatable(o, Text)
 end
 
---- The encoder of a recipe. A released one is known by its name too, when its files are not there.
+--- The encoder of a recipe. A released one is known by its name even if its files are not there.
 ---@param _ mr.Params
----@param config table  from_pretrained; model_max_length, or at_most: that, or its places where
+---@param config table  from_pretrained; model_max_length, or at_most: that number, or its places if
 ---   they are fewer
 ---@param run table     dtype, compat
----@return mr.Text      apart; vector; width of it; max_tokens of a text
+---@apart; vector; its width; max_tokens of a text
 function clip.new(_, config, run)
   local path = config.from_pretrained
   if not path then
@@ -50,22 +50,22 @@ function clip.new(_, config, run)
   local places = s.max_position_embeddings
   local tokens = config.model_max_length or math.min(config.at_most, places)
   if tokens > places then
-    base.raise("MR_E_RECIPE", ("clip.model_max_length is %d, the CLIP of '%s' has %d places; try: "
-      .. "clip.model_max_length = %d"):format(tokens, path, places, places))
+    base.raise("MR_E_RECIPE", ("clip.model_max_length is %d, but the CLIP of '%s' has %d places; "
+      .. "try: clip.model_max_length = %d"):format(tokens, path, places, places))
   end
   return new { path = path, sizes = s, width = s.hidden_size, dtype = run.dtype, max_length = 1,
     max_tokens = tokens, compat = run.compat }
 end
 
---- The encoder of a folder that is open; its sizes come with the tensors.
+--- The encoder of an open folder; its sizes come from the tensors.
 ---@param path string
 ---@param o table     dtype
 ---@return mr.Text
 function clip.of_file(path, o) return new { path = path, dtype = o.dtype } end
 
--- ---- its files
+-- ---- files
 
---- Take its sizes from tensors and config.json.
+--- Reads its sizes from tensors and config.json.
 ---@param shape_of fun(name: string): integer[]|nil
 ---@param path string
 function Text:read(shape_of, path)
@@ -74,20 +74,20 @@ function Text:read(shape_of, path)
   self.max_tokens = math.min(self.max_tokens or math.huge, self.sizes.max_position_embeddings)
 end
 
---- Its sizes for people.
+--- Its sizes as text.
 function Text:about()
   return ("%d blocks of %d"):format(self.sizes.num_hidden_layers, self.width)
 end
 
--- ---- what runs
+-- ---- calls
 
---- What has weights of its own: all of it.
+--- Its parts with weights: one, the whole encoder.
 function Text:parts()
   return { { name = "whole", kept = KEPT,
     declare = function(params) return network.new(params, self.sizes) end } }
 end
 
---- What runs for texts of one length: x, their words, and at, the places of their ends, to y.
+--- The calls for texts of one length: from x, their words, and at, the places of their ends, to y.
 ---@param _ string   job "encode"
 ---@param s table    n texts of L places in dtype
 function Text:calls(_, s)
@@ -98,7 +98,7 @@ function Text:calls(_, s)
     nodes = function(g, net, io) return net:pooled(net:forward(g, io.x), io.at) end } }
 end
 
---- The place of the end of text: the first one of the largest id.
+--- The place of the end of text: the first one with the largest id.
 ---@param ids integer[]
 ---@return integer       from 1
 function clip.end_of(ids)
@@ -109,11 +109,11 @@ function clip.end_of(ids)
   return at
 end
 
---- What calls take of a group of texts.
+--- The inputs of calls for a group of texts.
 ---@param source mr.TextSource
 ---@param group table   lists of ids; L: places of each
 ---@param dtype string
----@param rows table    rows that the batch has read so far, by id; others are added
+---@rows that the batch has read so far, by id; new rows are added
 ---@return table        x [B, 1, L, width], at i32 [B, 1]
 function Text:values(source, group, dtype, rows)
   local at = {}

@@ -17,7 +17,7 @@ end
 local Block = {}
 Block.__index = Block
 
--- one of the twelve: attention and two products, each behind a norm and added
+-- one of the twelve blocks: attention and two products, each after a norm and added to the input
 local function block(scope, sizes)
   local D, eps = sizes.hidden_size, sizes.layer_norm_eps
   local attention, mlp = scope:child "self_attn", scope:child "mlp"
@@ -46,9 +46,9 @@ end
 local Encoder = {}
 Encoder.__index = Encoder
 
---- Declare all of the encoder but its words.
+--- Declares all of the encoder except its words.
 ---@param params mr.Params
----@param sizes table  of moonreel.models.clip.sizes
+---@param sizes table  from moonreel.models.clip.sizes
 function network.new(params, sizes)
   local scope, D = nn.scope(params, "text_model"), sizes.hidden_size
   local self = setmetatable({ blocks = {}, width = D,
@@ -61,9 +61,9 @@ function network.new(params, sizes)
   return self
 end
 
---- States of all places.
+--- The states of all places.
 ---@param x mr.Value   [B, 1, L, D]: words
----@return mr.Value    like x
+---@return mr.Value    in the shape of x
 function Encoder:forward(g, x)
   local L = x.shape[3]
   x = x + g:param(self.places):slice(0, 0, L):reshape { 1, 1, L, self.width }:expand(x.shape)
@@ -73,8 +73,8 @@ function Encoder:forward(g, x)
   return self.final(g, x)
 end
 
---- The vector of each text: the state of one place.
----@param x mr.Value    [B, 1, L, D], of forward
+--- The vector of each text: the state at one place.
+---@[B, 1, L, D], from forward
 ---@param at mr.Value   i32 [B, 1]: that place, counted over all texts
 ---@return mr.Value     [B, 1, D]
 function Encoder.pooled(_, x, at)

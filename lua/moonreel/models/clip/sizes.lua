@@ -38,7 +38,7 @@ local clip = sizes.new {
     ["text_model.final_layer_norm.weight"] = { "hidden_size" },
     ["text_model.final_layer_norm.bias"] = { "hidden_size" },
   },
-  -- that of the whole model has the text half in a table of its own
+  -- the config of the whole model has the text half in a table of its own
   record = function(config)
     return type(config.text_config) == "table" and config.text_config or config
   end,
@@ -56,7 +56,7 @@ local clip = sizes.new {
       refuse("num_attention_heads", ("a divisor of hidden_size, which is %d"):format(width))
     end
   end,
-  -- no tensor tells the number of heads; those of OpenAI have 64 channels
+  -- no tensor shows the number of heads; CLIPs of OpenAI have 64 channels per head
   complete = function(s)
     s.num_attention_heads = s.num_attention_heads or math.max(s.hidden_size // 64, 1)
   end,
@@ -67,7 +67,7 @@ local clip = sizes.new {
   end,
 }
 
--- released models, for those who ask before the files are there. Ref: arXiv:2103.00020
+-- sizes of released models, for use before the files exist. Ref: arXiv:2103.00020
 local known = {
   ["clip-vit-large-patch14"] = { hidden_size = 768, intermediate_size = 3072,
     num_hidden_layers = 12, num_attention_heads = 12 },

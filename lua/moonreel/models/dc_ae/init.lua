@@ -1,7 +1,8 @@
 --- Deep compression autoencoder for clips: 32 x 32 pixels of four frames become one cell of 128
--- channels, without a random draw. One frame stays one. The sums of linear attention connect every
--- cell with the whole clip: a long clip is processed in pieces, in one sweep for each of the sums,
--- with the same results. Ref: Chen et al. 2024, arXiv:2410.10733; opensora-2.0.md 12.
+-- channels, without a random draw. A single frame gives one latent frame. The sums of linear
+-- attention connect every cell with the whole clip, so a long clip is processed in pieces, in one
+-- sweep for each of the sums, with the same results. Ref: Chen et al. 2024, arXiv:2410.10733;
+-- opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -18,18 +19,19 @@ local weights = require "moonreel.models.dc_ae.weights"
 
 local dc_ae = {}
 
---- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+--- Its weights are in separate files, are not trained and are not part of checkpoints.
 dc_ae.apart = true
 
-local WORTH <const> = 6 -- pieces below which a whole clip takes less: as much is kept of a piece
-local AT_ONCE <const> = 8 -- frames of a piece, where no recipe says so
+-- a clip of fewer pieces needs less memory as a whole, because pieces keep state
+local WORTH <const> = 6
+local AT_ONCE <const> = 8 -- default frames of a piece
 
 --- What ranks can share of its clips.
 dc_ae.cuts = { rows = true, channels = true }
 
 local Autoencoder = latents.class(dc_ae.cuts)
 
--- the recipe's fields as those of the layers
+-- converts the recipe's fields to those of the layers
 local function sizes_of(fields)
   local levels = #fields.widths
   local c = { in_channels = fields.in_channels, out_channels = fields.out_channels,
@@ -48,7 +50,7 @@ end
 
 local function refuse(...) base.raise("MR_E_RECIPE", (...):format(select(2, ...))) end
 
--- levels that join frames: each once, and none that has no step to a coarser one
+-- checks levels that join frames: each occurs once and is followed by a coarser level
 local function check_levels(fields)
   local seen, last = {}, #fields.widths - 2
   for _, level in ipairs(fields.temporal_levels) do
@@ -60,12 +62,12 @@ local function check_levels(fields)
   end
 end
 
--- what the layers cannot be
+-- refuses sizes that the layers cannot have
 local function check_sizes(c)
   local levels = #c.widths
   for _, field in ipairs { "encoder_blocks", "decoder_blocks" } do
     if #c[field] ~= levels then
-      refuse("%s has %d entries; expected one for each of the %d widths; try: as many", field,
+      refuse("%s has %d entries; expected one for each of the %d widths", field,
         #c[field], levels)
     end
   end
@@ -75,7 +77,7 @@ local function check_sizes(c)
       refuse("widths[%d] is %d; expected a multiple of %d, the channels of a head; try: %d", i - 1,
         width, network.HEAD, (width // network.HEAD + 1) * network.HEAD)
     elseif after and (width * 4 % after ~= 0 or after * 4 % width ~= 0) then
-      refuse("widths[%d] and widths[%d] are %d and %d; expected that four times each is a multiple "
+      refuse("widths[%d] and widths[%d] are %d and %d; expected four times each to be a multiple "
         .. "of the other; try: %d and %d", i - 1, i, width, after, width, 2 * width)
     end
   end
@@ -85,7 +87,7 @@ local function check_sizes(c)
   end
 end
 
--- the tiles that a recipe asks for: {encode, decode}, each {space, time}
+-- the tiles of a recipe: {encode, decode}, each {space, time}
 local function tiles_by(fields, side, step)
   local how = { encode = {}, decode = {} }
   if fields.use_spatial_tiling then
@@ -99,10 +101,10 @@ local function tiles_by(fields, side, step)
   return how
 end
 
---- What is known of the autoencoder without its weights.
+--- The autoencoder without its weights.
 ---@param fields table     of the recipe
----@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them,
----   and one latent frame is one frame, though four frames have one, too
+---@param run table        dtype; compat: clips are processed in the reference's tiles, if fields
+---   ask for them, and one latent frame decodes to one frame, although four frames also give one
 ---@return mr.Autoencoder
 function dc_ae.new(_, fields, run)
   local sizes = sizes_of(fields)
@@ -115,24 +117,24 @@ function dc_ae.new(_, fields, run)
     at_once = fields.frames_at_once, fields = fields, run = run,
     side = side, channels = sizes.latent_channels, sizes = sizes,
     scale = fields.scaling_factor or 1, dtype = run.dtype,
-    -- the neighbours of queries, keys and values are 5 x 5 x 5
+    -- the neighbourhood of queries, keys and values is 5 x 5 x 5
     reach = sizes.types[#sizes.types] == "EViTS5_GLU" and 2 or nil,
     tiles = how, maps = { weights } }, Autoencoder)
   if next(how.encode) then
-    -- tiles are the only way
+    -- there is no other way than tiles
     self.other = false
   end
   return self
 end
 
---- Weights of the losses where it trains and a recipe says none, as the reference has them; a
--- discriminator may look at what comes back.
+--- Default weights of the losses in training, as in the reference; a discriminator may judge the
+-- reconstruction.
 dc_ae.loss_weights = { perceptual = 0.5, adversary = true }
 
---- An autoencoder that trains. Its parameters are the run's.
+--- An autoencoder that trains. Its parameters belong to the run.
 ---@param params mr.Params
 ---@param fields table     of the recipe
----@param run table        as of new
+---@as in new
 ---@return mr.Autoencoder
 function dc_ae.trained(params, fields, run)
   local self = dc_ae.new(nil, fields, run)
@@ -141,9 +143,9 @@ function dc_ae.trained(params, fields, run)
   return self
 end
 
---- The other way that clips may go, in pieces or as a whole; results are the same.
+--- The other way to process clips, in pieces or as a whole; results are the same.
 ---@return mr.Autoencoder
----@return string          what asks for it
+---@return string          the field that selects it
 function Autoencoder:other()
   local frames = self.at_once > 0 and 0 or AT_ONCE
   local other = dc_ae.new(nil, nn.merged(self.fields, { frames_at_once = frames }), self.run)
@@ -156,7 +158,7 @@ function Autoencoder:latent(frames, height, width)
   return { self.channels, (frames - 1) // self.step + 1, height // self.side, width // self.side }
 end
 
---- What has to fall into equal parts where ranks share channels: a rank has whole heads.
+--- Counts that have to be divisible if ranks share channels: a rank has whole heads.
 ---@return table[]  {what, n}
 function Autoencoder:channel_counts()
   local counts, c = {}, self.sizes
@@ -176,12 +178,12 @@ end
 --- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder:head(latent) return self:most_frames(latent) end
 
---- Frames at the end of a clip whose latents hold the last ones.
+--- Number of frames at the end of a clip whose latents are the last ones.
 function Autoencoder:tail(frames, latent) return math.min(self.step * latent, frames) end
 
---- Refuse weights of other sizes.
+--- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@param path string  of the weights
+---@of the weights
 function Autoencoder:check(shape_of, path)
   local c = self.sizes
   compare({
@@ -194,7 +196,7 @@ function Autoencoder:check(shape_of, path)
   }, "the recipe", shape_of, path)
 end
 
---- What has weights of its own: all of it.
+--- Its parts with weights.
 function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
@@ -203,10 +205,10 @@ end
 
 -- ---- training
 
---- Clips through the network and back, as a batch, without scale.
+--- Encodes and decodes a batch of clips, without scale.
 ---@param x mr.Value  [B, T, H, W, C] of -1..1, in the dtype of the layers
----@param recompute function|nil  of a layer: computed again in the backward pass
----@return mr.Value   f32 like x
+---@param recompute function|nil  of a layer: recomputed in the backward pass
+---@return mr.Value   f32 in the shape of x
 function Autoencoder:reconstruct(g, x, recompute)
   local still = x.shape[2] == 1
   local z = self:down(g, x, function(own) return self.network:encode(g, own, recompute) end)
@@ -214,9 +216,9 @@ function Autoencoder:reconstruct(g, x, recompute)
     function(own) return self.network:decode(g, own, still, recompute) end), "f32")
 end
 
---- The losses of a batch, where it trains.
----@param io table   pixels u8 [B, T, 3, H, W]; recompute: of reconstruct, or nil
----@return table     as moonreel.losses takes it
+--- The losses of a batch in training.
+---@pixels u8 [B, T, 3, H, W]; recompute: as in reconstruct, or nil
+---@return table     for moonreel.losses
 function Autoencoder:losses(g, io)
   self:clip_of(io.pixels)
   local y = self:reconstruct(g, self:layers_of(io.pixels), io.recompute)
@@ -224,19 +226,19 @@ function Autoencoder:losses(g, io)
     "decoder.project_out.op_list.2.conv.weight", nil, self.share)
 end
 
--- ---- what runs for a clip
+-- ---- calls for a clip
 
--- sides that are whole cells, which the steps between levels need
+-- checks that sides are whole cells, which the steps between levels need
 local function check_sides(self, s)
   if s.height % self.side ~= 0 or s.width % self.side ~= 0 then
-    base.raise("MR_E_SHAPE", ("pictures of %d x %d: this autoencoder takes multiples of %d; try: "
+    base.raise("MR_E_SHAPE", ("pictures of %d x %d: this autoencoder needs multiples of %d; try: "
       .. "%d x %d"):format(s.height, s.width, self.side,
       math.max(s.height // self.side, 1) * self.side,
       math.max(s.width // self.side, 1) * self.side))
   end
 end
 
--- from what the caller brings to what layers take, and from what they give to what goes out
+-- conversions from the caller's inputs to the layers' inputs, and from their results to the outputs
 local ends = { encode = {}, decode = {} }
 
 function ends.encode.into(self, pixels)
@@ -255,7 +257,7 @@ end
 
 function ends.decode.out(_, x) return nn.cast(volume.channels_first(x), "f32") end
 
--- ---- all of it at once
+-- ---- whole clips
 
 local whole = {}
 
@@ -287,9 +289,9 @@ function whole.decode(self, s)
     end }
 end
 
--- ---- in pieces
+-- ---- pieces
 
--- what comes in with a piece of n frames or latents, {value, rows, size, row}
+-- the input of a piece with n frames or latents, {value, rows, size, row}
 local function source_of(self, job, s, n)
   if job == "encode" then
     return { "pixels", n, { s.height, s.width, self.sizes.in_channels },
@@ -299,7 +301,7 @@ local function source_of(self, job, s, n)
   return { "z", n, { h, w, C }, { dtype = "f32", shape = { n, C, h, w } } }
 end
 
--- frames of a piece: a whole number of latents, and of pieces; nil: the clip is one
+-- frames of a piece: a whole number of latents and of pieces; nil: the whole clip
 local function piece_of(self, frames)
   if self.at_once == 0 or frames <= WORTH * self.at_once then
     return nil
@@ -312,13 +314,13 @@ local function piece_of(self, frames)
   end
 end
 
--- One sweep makes the sums of each attention, over what those before it have given; the last one
+-- One sweep computes the sums of each attention, from the results of earlier sweeps; the last sweep
 -- goes to the end. Between sweeps the features before an attention are kept.
 local function in_pieces(self, job, s, n)
   local list = network.new(nn.scope(G.params(self.dtype)), self.sizes)[job .. "r"]
   local calls, first, rows = { values = {} }, 1, job == "encode" and n or n // self.step
   local count, source = s.frames // n, source_of(self, job, s, rows)
-  -- sides of latents tell those of pictures
+  -- sides of latents determine those of pictures
   local sides = { s.size[3], s.size[4], rows, s.dtype or "z" }
   local function sweep(upto, adds)
     local from, comes, kept = first, source, nil
@@ -350,15 +352,15 @@ local function in_pieces(self, job, s, n)
   return calls
 end
 
---- What runs for a clip, in order, as moonreel.encoder takes it.
+--- The calls for a clip, in order, for moonreel.encoder.
 ---@param job string   "encode": pixels to z; "decode": z to pixels
----@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s)
   if job == "encode" then
     check_sides(self, s)
   end
-  -- ranks that share a clip have a part of it each, as a piece is
+  -- ranks that share a clip each have a part of it, like a piece
   local n = not next(self.tiles[job]) and not self.share and piece_of(self, s.frames)
   return n and in_pieces(self, job, s, n) or { whole[job](self, s) }
 end

@@ -1,6 +1,6 @@
 --- Layers of the deep compression autoencoder for clips: residual levels with norms over channels,
--- then levels whose cells see all others by linear attention, and steps between levels in parallel
--- with which the plain rearrangement of cells goes on. Each goes over a clip or its pieces
+-- then levels whose cells attend to all others by linear attention. Each step between levels has a
+-- parallel path that only rearranges cells. Every layer works on a clip or on its pieces
 -- (nn/pieces.lua). Channels last, [B, T, H, W, C]. Ref: Chen et al. 2024, arXiv:2410.10733; Cai et
 -- al. 2023, arXiv:2205.14756; opensora-2.0.md 12.
 -- @module moonreel.models.dc_ae.network
@@ -15,7 +15,7 @@ local network = {}
 local EPS <const> = 1e-5
 local HEAD <const> = 32
 local LEAST <const> = 1e-15 -- added to the weights of a position
-local WIDER <const> = 4 -- channels of the local branch for one
+local WIDER <const> = 4 -- channels of the local branch, relative to the input
 local POINT, CUBE, SAME = { 1, 1, 1 }, { 3, 3, 3 }, { 1, 1, 1, 1, 1, 1 }
 local MOST <const> = 3e38 -- no limit
 
@@ -24,19 +24,19 @@ network.HEAD = HEAD
 
 -- ---- layers ----
 
--- as many zeros on both sides as keep sizes
+-- the same number of zeros on both sides, so that sizes stay
 local function conv(scope, name, inputs, outputs, given)
   return volume.Conv(scope, name .. ".conv", inputs, outputs,
     nn.merged({ kernel = CUBE, pad = SAME }, given))
 end
 
--- a convolution in time over a kept part; layer: of volume.Conv, or a function like it
+-- a convolution in time over a kept part; layer: from volume.Conv, or a function like it
 local function over(e, x, size, layer, k)
   return e:window(x, { kernel = k or 3, stride = 1, before = (k or 3) // 2 }, size,
     function(v, more) return layer(e.g, v, more, more) end)
 end
 
--- a part and the result for the rows of a kept part; up: rows that short gives for one
+-- adds a part and the result for the rows of a kept part; up: rows that short gives for one
 local function beside(e, kept, y, short, up)
   local before = e:rows(kept, y, y.size, short, up)
   return e:map(y, y.size, function(v) return before.v + v end)
@@ -56,7 +56,7 @@ local function relu(x) return (ops.clamp(x, { low = 0, high = MOST })) end
 -- a size with other channels
 local function with(size, channels) return size and { size[1], size[2], channels } end
 
--- ---- blocks: of each the parts {v, rows, late, size} before and after ----
+-- ---- blocks: parts {v, rows, late, size} before and after each ----
 
 -- convolutions added to the input; ranks may share the channels between them
 local function residual(parent, name, C)
@@ -74,7 +74,7 @@ local function residual(parent, name, C)
   end
 end
 
--- queries, keys and values of 2 C / 32 heads: those of a product, and those of their neighbours;
+-- queries, keys and values of 2 C / 32 heads: those of a product, and those of their neighbourhood;
 -- ranks may share the heads of each kind
 local function heads_of(scope, C)
   local own = { split = "outputs" }
@@ -95,7 +95,7 @@ local function heads_of(scope, C)
   end
 end
 
--- one of {q, k, v}, as [B, heads, positions, 32]
+-- one of {q, k, v} as [B, heads, positions, 32]
 local function one_of(v, which)
   local B, T, H, W, C = table.unpack(v.shape)
   local heads = C // (3 * HEAD)
@@ -110,8 +110,8 @@ local function sums_of(v)
     (ops.sum(k, { axes = { 2 }, keep = true })) }, 2)
 end
 
--- Values that a position's query finds in the sums, in f32: what is found does not depend on the
--- length of a query, and near zero rounding alone would make its gradient large.
+-- The values that a position's query selects from the sums, in f32. The result does not depend on
+-- the length of a query, so near zero the rounding of bf16 would make its gradient large.
 local function found_in(v, sums)
   local B, T, H, W, C = table.unpack(v.shape)
   local heads = C // (3 * HEAD)
@@ -133,14 +133,14 @@ local function attention(parent, name, C)
     normed = norm(s, "proj.norm", C) }, Attention)
 end
 
--- heads of a part, and the sums over the clip, nil where they are not there yet
+-- heads of a part, and the sums over the clip, nil while they are being computed
 local function attended(self, e, x)
   local heads = self.heads(e, x)
   local shape = { 2 * self.width // HEAD, HEAD + 1, HEAD }
   return heads, e:total(heads, self.name, shape, sums_of)
 end
 
---- Make the sums alone.
+--- Computes only the sums.
 function Attention:add(e, x) attended(self, e, x) end
 
 function Attention:__call(e, x)
@@ -185,14 +185,14 @@ local function fewer(v, C)
   return (ops.mean(v:reshape { B, T, H, W, C, all // C }, { axes = { 5 } }))
 end
 
--- every channel several times
+-- repeats every channel
 local function copied(v, C)
   local B, T, H, W, some = table.unpack(v.shape)
   return v:reshape { B, T, H, W, some, 1 }:expand { B, T, H, W, some, C // some }
     :reshape { B, T, H, W, C }
 end
 
--- cells of t x 2 x 2 to channels: channels slowest, then time, height, width
+-- moves cells of t x 2 x 2 to channels: channels slowest, then time, height, width
 local function to_channels(v, t)
   local B, T, H, W, C = table.unpack(v.shape)
   return v:reshape { B * T // t, t, H // 2, 2, W // 2, 2, C }:permute { 0, 2, 4, 6, 1, 3, 5 }
@@ -205,7 +205,7 @@ local function from_channels(v, t)
     :reshape { B, T * t, 2 * H, 2 * W, C // (4 * t) }
 end
 
--- every cell t x 2 x 2 times
+-- repeats every cell t x 2 x 2 times
 local function spread(v, t)
   local B, T, H, W, C = table.unpack(v.shape)
   return v:reshape { B * T, 1, H, 1, W, C }:expand { B * T, t, H, 2, W, C }
@@ -213,7 +213,7 @@ local function spread(v, t)
     :reshape { B, T * t, 2 * H, 2 * W, C }
 end
 
--- a level to a coarser one; one frame stays one, though the convolution would halve it
+-- a step to a coarser level; a single frame stays one, although the convolution would halve it
 local function down(parent, name, inputs, outputs, temporal)
   local step = temporal and 2 or 1
   local made = conv(parent, name .. ".main", inputs, outputs,
@@ -233,7 +233,7 @@ local function down(parent, name, inputs, outputs, temporal)
   end
 end
 
--- a level to a finer one
+-- a step to a finer level
 local function up(parent, name, inputs, outputs, temporal)
   local made = conv(parent, name .. ".main.conv", inputs, outputs, { split = "inputs" })
   return function(e, x)
@@ -247,7 +247,7 @@ local function up(parent, name, inputs, outputs, temporal)
   end
 end
 
--- ---- both halves, each a list of layers ----
+-- ---- encoder and decoder, each a list of layers ----
 
 local function append_blocks(list, s, first, count, type, width)
   for j = first, first + count - 1 do
@@ -311,7 +311,7 @@ end
 local Network = {}
 Network.__index = Network
 
---- Declare the parameters.
+--- Declares the parameters.
 ---@param scope mr.Scope
 ---@param c table   in_channels, out_channels, latent_channels; by level, the finest first: widths,
 ---   encoder_blocks, decoder_blocks, types, temporal (the step to the next one joins frames)
@@ -320,7 +320,7 @@ function network.new(scope, c)
   return setmetatable({ encoder = encoder_of(scope, c), decoder = decoder_of(scope, c) }, Network)
 end
 
---- Places of the layers that need sums over the whole clip.
+--- The indexes of layers that need sums over the whole clip.
 ---@param list table   encoder or decoder
 ---@return integer[]
 function network.attentions(list)
@@ -333,7 +333,7 @@ function network.attentions(list)
   return places
 end
 
--- all layers over a clip; those that are computed again are blocks, the last one stays
+-- applies all layers to a clip; recomputed layers are blocks, the last one is not recomputed
 local function whole(list, g, v, still, recompute)
   local e = pieces.whole(g)
   e.still = still
@@ -344,18 +344,18 @@ local function whole(list, g, v, still, recompute)
   return nn.chain(list, e, x, recompute and #list).v
 end
 
---- Latents of clips.
+--- Encodes clips to latents.
 ---@param x mr.Value  [B, T, H, W, in_channels], T 1 or a multiple of 4, H and W multiples of 32
----@param recompute function|nil  of a layer (1, number): computed again in the backward pass
+---@param recompute function|nil  of a layer (1, number): recomputed in the backward pass
 ---@return mr.Value   [B, T / 4, H / 32, W / 32, latent_channels]
 function Network:encode(g, x, recompute)
   return whole(self.encoder, g, x, x.shape[2] == 1, recompute)
 end
 
---- Clips of latents.
+--- Decodes latents to clips.
 ---@param z mr.Value          [B, t, h, w, latent_channels]
----@param still boolean|nil   one latent frame is one frame; false: it is four
----@param recompute function|nil  likewise
+---@one latent frame decodes to one frame; false: to four
+---@as in encode
 ---@return mr.Value           [B, 4 t, 32 h, 32 w, out_channels]
 function Network:decode(g, z, still, recompute)
   return whole(self.decoder, g, z, z.shape[2] == 1 and still ~= false, recompute)

@@ -1,8 +1,8 @@
---- Autoencoder "dct": block DCT of each frame in YCbCr, the lowest coefficients as latent channels.
--- 8 x 8 blocks, 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers; nothing is learned but the
--- mean and deviation of each channel, measured once over the training set and kept in frozen
--- buffers. Sizes and normalisation: reference demo. Ref: ITU-R BT.601 (colour), Ahmed et al. 1974
--- (DCT).
+--- Autoencoder "dct": block DCT of each frame in YCbCr, with the lowest coefficients as latent
+-- channels. 8 x 8 blocks; 16 luma (4 x 4) and 4 + 4 chroma (2 x 2) of 192 numbers. Nothing is
+-- learned except the mean and deviation of each channel, which are measured once over the training
+-- set and stored in frozen buffers. Sizes and normalisation: reference demo. Ref: ITU-R BT.601
+-- (colour), Ahmed et al. 1974 (DCT).
 -- @module moonreel.models.dct
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
@@ -23,7 +23,7 @@ local function basis(n, u, x)
   return (u == 0 and (1 / n) ^ 0.5 or (2 / n) ^ 0.5) * math.cos((2 * x + 1) * u * math.pi / (2 * n))
 end
 
--- call f(plane, u, v) for each latent channel in order; `kept` are the sides of the squares of Y,
+-- calls f(plane, u, v) for each latent channel in order; `kept` are the sides of the squares of Y,
 -- Cb and Cr
 local function channels(kept, f)
   for plane, side in ipairs(kept) do
@@ -68,7 +68,7 @@ end
 local Autoencoder = {}
 Autoencoder.__index = Autoencoder
 
---- Declare the autoencoder's buffers: mean and deviation per channel.
+--- Declares the autoencoder's buffers: mean and deviation per channel.
 ---@param params mr.Params
 ---@return mr.Autoencoder  `channels` per latent cell, one latent frame per frame
 function dct.new(params)
@@ -90,7 +90,7 @@ function Autoencoder.most_frames(_, latent) return latent end
 --- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder.head(_, latent) return latent end
 
---- Frames at the end of a clip whose latents hold the last ones.
+--- Number of frames at the end of a clip whose latents are the last ones.
 function Autoencoder.tail(_, frames, latent) return math.min(frames, latent) end
 
 -- coefficients before normalisation: u8 [B, T, 3, H, W] -> f32 [B, T, blocks, 24]
@@ -100,7 +100,7 @@ local function coefficients(g, pixels)
     g:const(forward_matrix(BLOCK, KEPT, CHANNELS))))
 end
 
---- Clean latents of a batch.
+--- The clean latents of a batch.
 ---@param pixels mr.Value  u8 [B, T, 3, H, W]
 ---@return mr.Value        f32 [B, 24, T, H/8, W/8]
 function Autoencoder:encode(g, pixels)
@@ -111,7 +111,7 @@ function Autoencoder:encode(g, pixels)
   return c:reshape{shape[1], size[2], size[3], size[4], CHANNELS}:permute{0, 4, 1, 2, 3}
 end
 
---- Pictures of latents.
+--- Decodes latents to pictures.
 ---@param z mr.Value       f32 [B, 24, T, h, w]
 ---@param height integer   pixels; at most 8 h
 ---@param width integer
@@ -133,8 +133,8 @@ function Autoencoder.moments(_, g, pixels)
   return (ops.sum(c, {axes = {0, 1, 2}})), (ops.sum(c * c, {axes = {0, 1, 2}}))
 end
 
---- Mean and deviation per channel from sums over n values; a share of the overall deviation keeps
--- quiet channels quiet.
+--- Mean and deviation per channel from sums over n values. A share of the overall deviation is
+-- added, so that channels with a small deviation are not amplified.
 ---@return table mean, table deviation
 function Autoencoder.normalisation(_, sums, squares, n)
   local C, mean, deviation, overall = CHANNELS, {}, {}, 0
@@ -151,7 +151,7 @@ function Autoencoder.normalisation(_, sums, squares, n)
   return mean, deviation
 end
 
---- What is run by itself: all of it, whose buffers are the run's.
+--- Its only part, whose buffers belong to the run.
 function Autoencoder.parts() return {{name = "autoencoder"}} end
 
 local calls = {}
@@ -179,9 +179,9 @@ function calls.decode(_, s)
     end}}
 end
 
---- What runs for a clip, as moonreel.encoder takes it.
+--- The calls for a clip, for moonreel.encoder.
 ---@param job string   "encode" or "decode"
----@param s table      frames, height, width; of decode: size of the latents
+---@frames, height, width; for decode: size of the latents
 function Autoencoder:calls(job, s) return calls[job](self, s) end
 
 return dct

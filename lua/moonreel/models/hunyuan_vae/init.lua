@@ -1,6 +1,6 @@
---- Hunyuan video autoencoder: a clip of 4 n + 1 frames to n + 1 latent frames, drawn from a normal.
--- A latent frame depends on earlier frames through convolutions and attention, and on all frames
--- through the norms. Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.
+--- Hunyuan video autoencoder: encodes a clip of 4 n + 1 frames to n + 1 latent frames, drawn from a
+-- normal distribution. A latent frame depends on earlier frames through convolutions and attention,
+-- and on all frames through the norms. Ref: Kong et al. 2024, arXiv:2412.03603; opensora-2.0.md 11.
 -- @module moonreel.models.hunyuan_vae
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
@@ -15,25 +15,25 @@ local weights = require "moonreel.models.hunyuan_vae.weights"
 
 local hunyuan = {}
 
---- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+--- Its weights are in separate files, are not trained and are not part of checkpoints.
 hunyuan.apart = true
 
-local BYTES = { f32 = 4, bf16 = 2 } -- of an element
-local PIECE = 128                    -- MiB, where no recipe says so
+local BYTES = { f32 = 4, bf16 = 2 } -- bytes of an element
+local PIECE = 128                    -- default in MiB
 
 --- What ranks can share of its clips.
 hunyuan.cuts = { rows = true, channels = true }
 
 local Autoencoder = latents.class(hunyuan.cuts)
 
--- what the layers cannot be
+-- refuses sizes that the layers cannot have
 local function check_fields(fields)
   local levels, space, time = #fields.block_out_channels, fields.spatial_compression_ratio,
     fields.time_compression_ratio
   for i, width in ipairs(fields.block_out_channels) do
     if width % fields.norm_num_groups ~= 0 then
-      base.raise("MR_E_RECIPE", ("block_out_channels[%d] is %d channels, which do not fall into "
-        .. "norm_num_groups = %d; try: %d"):format(i - 1, width, fields.norm_num_groups,
+      base.raise("MR_E_RECIPE", ("block_out_channels[%d] is %d channels, which cannot be divided "
+        .. "into norm_num_groups = %d groups; try: %d"):format(i - 1, width, fields.norm_num_groups,
         (width // fields.norm_num_groups + 1) * fields.norm_num_groups))
     end
   end
@@ -45,7 +45,7 @@ local function check_fields(fields)
   end
 end
 
--- the tiles that a recipe asks for: {encode, decode}, each {space, time}
+-- the tiles of a recipe: {encode, decode}, each {space, time}
 local function tiles_by(fields)
   local how = { encode = {}, decode = {} }
   if fields.use_spatial_tiling then
@@ -59,14 +59,14 @@ local function tiles_by(fields)
   return how
 end
 
--- elements of a piece; nil: clips as a whole
+-- elements of a piece; nil: whole clips
 local function elements_of(fields, dtype)
   return fields.piece_size > 0 and (fields.piece_size << 20) // BYTES[dtype] or nil
 end
 
---- What is known of the autoencoder without its weights.
+--- The autoencoder without its weights.
 ---@param fields table     of the recipe
----@param run table        dtype; compat: clips in the reference's tiles, where fields ask for them
+---@dtype; compat: clips are processed in the reference's tiles, if fields ask for them
 ---@return mr.Autoencoder
 function hunyuan.new(_, fields, run)
   check_fields(fields)
@@ -79,14 +79,14 @@ function hunyuan.new(_, fields, run)
     Autoencoder)
 end
 
---- Weights of the losses where it trains and a recipe says none, as the reference has them; a
--- discriminator may look at what comes back.
+--- Default weights of the losses in training, as in the reference; a discriminator may judge the
+-- reconstruction.
 hunyuan.loss_weights = { kl = 5e-4, perceptual = 0.5, adversary = true }
 
---- An autoencoder that trains. Its parameters are the run's.
+--- An autoencoder that trains. Its parameters belong to the run.
 ---@param params mr.Params
 ---@param fields table     of the recipe
----@param run table        as of new
+---@as in new
 ---@return mr.Autoencoder
 function hunyuan.trained(params, fields, run)
   local self = hunyuan.new(nil, fields, run)
@@ -95,9 +95,9 @@ function hunyuan.trained(params, fields, run)
   return self
 end
 
---- The other way that clips may go, in pieces or as a whole; results are the same.
+--- The other way to process clips, in pieces or as a whole; results are the same.
 ---@return mr.Autoencoder
----@return string          what asks for it
+---@return string          the field that selects it
 function Autoencoder:other()
   local size = self.most and 0 or PIECE
   local other = hunyuan.new(nil, nn.merged(self.sizes, { piece_size = size }), self.run)
@@ -105,13 +105,13 @@ function Autoencoder:other()
   return other, ("piece_size = %d"):format(size)
 end
 
---- Latent size {C, T, H, W} of a clip: what is no whole cell counts as one.
+--- Latent size {C, T, H, W} of a clip; a rest that is no whole cell counts as one.
 function Autoencoder:latent(frames, height, width)
   return { self.channels, (frames - 1) // self.step + 1, (height - 1) // self.side + 1,
     (width - 1) // self.side + 1 }
 end
 
---- What has to fall into equal parts where ranks share channels: a rank has whole groups.
+--- Counts that have to be divisible if ranks share channels: a rank has whole groups.
 ---@return table[]  {field, n}
 function Autoencoder:channel_counts()
   return { { "norm_num_groups", self.sizes.norm_num_groups } }
@@ -123,12 +123,12 @@ function Autoencoder:most_frames(latent) return self.step * (latent - 1) + 1 end
 --- Number of frames at the beginning of a clip that `latent` latent frames encode.
 function Autoencoder:head(latent) return self:most_frames(latent) end
 
---- Frames at the end of a clip whose latents hold the last ones: they begin like a clip.
+--- Number of frames at the end of a clip whose latents are the last ones: they begin like a clip.
 function Autoencoder:tail(frames, latent) return math.min(self:most_frames(latent), frames) end
 
---- Refuse weights of other sizes.
+--- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@param path string  of the weights
+---@of the weights
 function Autoencoder:check(shape_of, path)
   local s = self.sizes
   local rows = {
@@ -143,7 +143,7 @@ function Autoencoder:check(shape_of, path)
   compare(rows, "the recipe", shape_of, path)
 end
 
---- What has weights of its own: all of it.
+--- Its parts with weights: one, the whole autoencoder.
 function Autoencoder:parts()
   return { { name = "autoencoder", declare = function(params)
     return network.new(nn.scope(params, "", { frozen = true }), self.sizes)
@@ -152,11 +152,11 @@ end
 
 -- ---- training
 
---- Clips through the network and back, as a batch.
+--- Encodes and decodes a batch of clips.
 ---@param x mr.Value      [B, T, H, W, C] of -1..1, in the dtype of the layers
----@param noise mr.Value  f32 [B, t, h, w, latent_channels]: of the draws
----@param recompute function|nil  of a layer: computed again in the backward pass
----@return mr.Value       f32 like x
+---@f32 [B, t, h, w, latent_channels], for the draws
+---@param recompute function|nil  of a layer: recomputed in the backward pass
+---@return mr.Value       f32 in the shape of x
 ---@return table          mean, logvar of the draws
 function Autoencoder:reconstruct(g, x, noise, recompute)
   local z, normal = volume.draw(self:down(g, x,
@@ -165,10 +165,10 @@ function Autoencoder:reconstruct(g, x, noise, recompute)
     function(own) return self.network:decode(g, own, nil, recompute) end), "f32"), normal
 end
 
---- The losses of a batch, where it trains.
+--- The losses of a batch in training.
 ---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
----   nil or a function that sees the draws; recompute: of reconstruct, or nil
----@return table     as moonreel.losses takes it
+---   nil or a function that sees the draws; recompute: as in reconstruct, or nil
+---@return table     for moonreel.losses
 function Autoencoder:losses(g, io)
   local frames, height, width = self:clip_of(io.pixels)
   local C, t, h, w = table.unpack(self:latent(frames, height, width))
@@ -183,7 +183,7 @@ function Autoencoder:losses(g, io)
     self.share)
 end
 
--- ---- what runs for a clip
+-- ---- calls for a clip
 
 local calls = {}
 
@@ -219,13 +219,13 @@ function calls.decode(self, s)
     end }
 end
 
---- What runs for a clip, in order, as moonreel.encoder takes it.
+--- The calls for a clip, in order, for moonreel.encoder.
 ---@param job string   "encode": pixels and draws to z; "decode": z to pixels
----@param s table      frames, height, width; of encode: dtype of pixels; size of the latents
+---@frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s) return { calls[job](self, s) } end
 
---- The draws of a clip: one normal of the latents.
+--- The draws of a clip: one normal draw for its latents.
 ---@return table<string, table>  {purpose, shape} by the name of the value
 function Autoencoder:draws(frames, height, width)
   local size = self:latent(frames, height, width)

@@ -25,16 +25,16 @@ local function norm(scope, name, channels, c, inside)
   return volume.GroupNorm(scope, name, channels, c.norm_num_groups, EPS, inside)
 end
 
--- a convolution of all pieces, behind a norm where there is one
+-- a convolution of all pieces, after a norm if there is one
 local function through_conv(layer, before)
   return function(g, list)
     return spans.all(layer:each(g, list, before and before:by(g, list, true)))
   end
 end
 
--- Two convolutions added to the input, to which they at first contribute little. The shortcut is
--- computed together with the first one, so that a piece of the input is freed early. Ranks may
--- share the channels between them.
+-- Two convolutions added to the input; at first they contribute little. The shortcut is computed
+-- together with the first one, so that a piece of the input is freed early. Ranks may share the
+-- channels between them.
 local function residual(parent, name, inputs, outputs, c)
   local s = parent:child(name)
   local norm1 = norm(s, "norm1", inputs, c)
@@ -70,7 +70,7 @@ local function over_frames(g, q, k, v)
   return o:reshape(q.shape)
 end
 
--- every cell sees those of its own and of earlier frames
+-- every cell attends to cells of its own and of earlier frames
 local function attention(parent, name, channels, c)
   local s = parent:child(name)
   local normed, part = norm(s, "group_norm", channels, c), {}
@@ -95,7 +95,8 @@ local function middle(parent, channels, c)
   return list
 end
 
--- every cell twice or once in time, height and width; the first frame of a clip once in time
+-- repeats every cell in time, height and width by the factors; the first frame of a clip is not
+-- repeated in time
 local function larger(x, by, begins)
   local T = x.shape[2]
   local function spread(v, times)
@@ -112,13 +113,13 @@ local function larger(x, by, begins)
   return G.concat({ spread(x:slice(1, 0, 1), 1), spread(x:slice(1, 1, T), by[1]) }, 1)
 end
 
--- rows by which pieces are counted: ranks that share a clip have the same pieces
+-- rows that decide the size of pieces: ranks that share a clip have the same pieces
 local function rows_of(g, x)
   local part = shared.rows(g)
   return part and part:most(x) or x.shape[3]
 end
 
--- a convolution of larger pictures, in pieces that they fit into
+-- a convolution of enlarged pictures, in pieces of the right size
 local function upsampler(level, width, by)
   local after = conv(level, "upsamplers.0.conv", width, width, { split = "inputs" })
   return function(g, list, most)
@@ -129,7 +130,7 @@ local function upsampler(level, width, by)
   end
 end
 
--- a convolution of fewer cells, whose pieces are joined again
+-- a convolution to fewer cells, whose pieces are joined again
 local function downsampler(level, width, by)
   local layer = conv(level, "downsamplers.0.conv", width, width,
     { stride = by, split = "inputs" })
@@ -140,10 +141,10 @@ local function downsampler(level, width, by)
   end
 end
 
--- ---- both halves ----
+-- ---- encoder and decoder ----
 
---- Factors of {time, height, width} behind each level of the encoder but the last, the finest
--- first; those of the decoder are the same from behind.
+--- Factors of {time, height, width} after each level of the encoder except the last, the finest
+-- first; the decoder has the same in reverse order.
 ---@param c table     block_out_channels, time_compression_ratio, spatial_compression_ratio
 ---@return integer[][]
 function network.factors(c)
@@ -156,7 +157,8 @@ function network.factors(c)
     return count
   end
   local space, time = doublings(c.spatial_compression_ratio), doublings(c.time_compression_ratio)
-  -- a time ratio of 8 goes with the levels of space, smaller ones with the last levels
+  -- a time factor of 8 is spread over the same levels as space, smaller factors over the last
+  -- levels
   local first = time == space and 0 or levels - 1 - time
   for i = 0, levels - 1 do
     local in_time = i >= first and i < first + time
@@ -211,11 +213,11 @@ local function decoder_of(parent, c)
   return list
 end
 
--- the layers over a clip that falls into pieces of at most `most` elements of `width` channels
+-- applies layers to a clip in pieces of at most `most` elements, given `width` channels
 local function through(layers, g, x, most, width, recompute)
   local list = spans.regrouped({ x }, spans.frames(most, rows_of(g, x), x.shape[4], width))
   for i, layer in ipairs(layers) do
-    -- layers that are computed again are blocks, the last one stays
+    -- recomputed layers are blocks; the last one is not recomputed
     list = recompute and i < #layers and g:block("layers." .. i, recompute(1, i - 1),
       function() return layer(g, list, most) end) or layer(g, list, most)
   end
@@ -225,7 +227,7 @@ end
 local Network = {}
 Network.__index = Network
 
---- Declare the parameters.
+--- Declares the parameters.
 ---@param scope mr.Scope
 ---@param c table   in_channels, out_channels, latent_channels, block_out_channels,
 ---   layers_per_block, norm_num_groups, mid_block_add_attention, time_compression_ratio,
@@ -240,19 +242,19 @@ function network.new(scope, c)
       POINT) }, Network)
 end
 
---- Mean and log-variance of the latent, side by side.
+--- Mean and log-variance of the latent, one after the other in channels.
 ---@param x mr.Value  [B, T, H, W, in_channels], about -1..1
----@param most integer|nil  elements of a piece; nil: the clip at once
----@param recompute function|nil  of a layer (1, number): computed again in the backward pass
+---@elements of a piece; nil: the whole clip
+---@param recompute function|nil  of a layer (1, number): recomputed in the backward pass
 ---@return mr.Value   [B, (T - 1) / 4 + 1, (H - 1) / 8 + 1, (W - 1) / 8 + 1, 2 latent_channels]
 function Network:encode(g, x, most, recompute)
   return self.quant(g, through(self.encoder, g, x, most, self.first, recompute))
 end
 
---- Clips of latents.
+--- Decodes latents to clips.
 ---@param z mr.Value  [B, t, h, w, latent_channels]
----@param most integer|nil  elements of a piece; nil: the clip at once
----@param recompute function|nil  of a layer (1, number): computed again in the backward pass
+---@elements of a piece; nil: the whole clip
+---@param recompute function|nil  of a layer (1, number): recomputed in the backward pass
 ---@return mr.Value   [B, 4 (t - 1) + 1, 8 h, 8 w, out_channels]
 function Network:decode(g, z, most, recompute)
   return through(self.decoder, g, self.post_quant(g, z), most, self.middle, recompute)

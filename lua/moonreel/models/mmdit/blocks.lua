@@ -9,12 +9,12 @@ local blocks = {}
 
 local EPS = 1e-6
 
---- A product whose first values are those of the reference's library.
+--- A product with the initial values of the reference's library.
 ---@param scope mr.Scope
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@param how table|nil  bias = false: none; columns, rows: as nn.Linear takes them
+---@bias = false: no bias; columns, rows: as in nn.Linear
 function blocks.linear(scope, name, inputs, outputs, how)
   local uniform = { kind = "uniform", scale = inputs ^ -0.5 }
   return nn.Linear(scope, name, inputs, outputs, nn.merged({ init = uniform, bias_init = uniform },
@@ -23,13 +23,13 @@ end
 
 local linear = blocks.linear
 
---- How wide the hidden layer of an MLP is.
+--- The width of an MLP's hidden layer.
 ---@param c table  config of the model
 ---@return integer
 function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
 
--- shift, scale, gate of time and text, n values [B, 1, D]; a row per sample is no work, and moves
--- all tokens: it never has 8 bits
+-- shift, scale, gate from time and text, n values [B, 1, D]. A row per sample costs little but
+-- changes all tokens, so it never uses 8 bits.
 local function modulation(scope, name, D, n)
   local parts, ranks = {}, scope:split()
   for i = 1, n do
@@ -59,13 +59,13 @@ local function head_norms(scope, d)
   end
 end
 
--- rows of a fused product are those of queries, keys and values, heads slowest
+-- rows of a fused product are those of queries, keys and values, with heads slowest
 local function by_heads(x, first, h, d)
   local B, _, N = table.unpack(x.shape)
   return x:slice(3, first, first + h * d):reshape { B, 1, N, h, d }
 end
 
--- the heads of one stream of a double block: those that this rank has
+-- the heads of one stream in a double block on this rank
 local function stream_heads(scope, c)
   local D, d = c.hidden_size, c.hidden_size // c.num_heads
   local h = scope:split():share(c.num_heads)
@@ -113,7 +113,7 @@ end
 local Double = {}
 Double.__index = Double
 
--- what one stream has of its own
+-- the layers of one stream
 local function stream(scope, side, c)
   local D, M = c.hidden_size, blocks.mlp_width(c)
   local attention = scope:child(side .. "_attn")
@@ -124,7 +124,7 @@ local function stream(scope, side, c)
     second = linear(scope, side .. "_mlp.2", M, D, { rows = { M } }) }
 end
 
---- Declare a block of two streams.
+--- Declares a block with two streams.
 ---@param scope mr.Scope
 ---@param c table  config of the model
 function blocks.double(scope, c)
@@ -132,19 +132,19 @@ function blocks.double(scope, c)
     txt = stream(scope, "txt", c) }, Double)
 end
 
--- a stream of n tokens behind the attention
+-- a stream of n tokens after the attention
 local function finish(g, s, x, m, o, n)
   x = (ops.gated_residual(x, m[3], s.proj(g, o)))
   local y = s.first(g, s.split:gather(g, (ops.layer_norm_modulate(x, m[4], m[5])), n))
   return (ops.gated_residual(x, m[6], s.second(g, (ops.gelu_tanh(y)))))
 end
 
---- Add its nodes.
+--- Adds its nodes.
 ---@param img mr.Value  [B, 1, N, D]
 ---@param txt mr.Value  [B, 1, L, D]
 ---@param io table      vec [B, 1, D]; cos, sin f32 [L + N, d / 2], halves: the rotation; sequence:
----   ranks that share the tokens, of which there are `tokens`; text, cells: L and N, of which ranks
----   that share layers have shares
+---   ranks that share the tokens, `tokens` in all; text, cells: L and N, of which ranks that share
+---   layers have shares
 ---@return mr.Value img, mr.Value txt
 function Double:forward(g, img, txt, io)
   local q, k, v, m = {}, {}, {}, {}
@@ -166,7 +166,7 @@ end
 local Single = {}
 Single.__index = Single
 
---- Declare a block of one stream.
+--- Declares a block with one stream.
 ---@param scope mr.Scope
 ---@param c table  config of the model
 function blocks.single(scope, c)
@@ -200,10 +200,10 @@ local function parts_of(self, g, x)
     by_heads(both, 0, h, d), both:slice(3, D, D + self.mlp)
 end
 
---- Add its nodes.
+--- Adds its nodes.
 ---@param x mr.Value  [B, 1, L + N, D]
----@param io table    as of a double block
----@return mr.Value   like x
+---@as in a double block
+---@return mr.Value   in the shape of x
 function Single:forward(g, x, io)
   local m = self.modulation(g, io.vec)
   local all = self.split:gather(g, (ops.layer_norm_modulate(x, m[1], m[2])), io.text + io.cells)

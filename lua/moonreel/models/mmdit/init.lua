@@ -1,5 +1,5 @@
 --- MMDiT: text tokens and cells of a latent clip in one sequence, modulated by time and a vector of
--- the caption; the model of Flux and of Open-Sora 2.0. Names and first values: opensora-2.0.md 1.
+-- the caption; the model of Flux and of Open-Sora 2.0. Names and initial values: opensora-2.0.md 1.
 -- Ref: Esser et al. 2024, arXiv:2403.03206; black-forest-labs/flux; hpcaitech/Open-Sora 7ad6a96.
 -- @module moonreel.models.mmdit
 local G = require "moonreel.core.graph"
@@ -13,17 +13,17 @@ local weights = require "moonreel.models.mmdit.weights"
 
 local mmdit = {}
 
---- It takes one vector of a caption, and trains along a flow of its own.
+--- It takes one vector of a caption, and trains along its own flow.
 mmdit.takes_vector, mmdit.flow = true, "moonreel.diffusion.shifted"
 
---- What ranks that share layers share equally: {name, how many}.
+--- The quantities that ranks which share layers must divide: {name, count}.
 ---@param c table  fields of fields.lua
 ---@return table[]
 function mmdit.shares(c)
   return split.of_transformer(c, blocks.mlp_width(c))
 end
 
-local WAVES <const> = 256 -- values of the sinusoid of a number
+local WAVES <const> = 256 -- values in the sinusoid of a number
 
 local Model = {}
 Model.__index = Model
@@ -43,8 +43,8 @@ local function check(c)
     sum = sum + axis
   end
   if #c.axes_dim ~= 3 or sum ~= d then
-    refuse("axes_dim has %d entries of %d in all; expected 3 of %d, which is hidden_size %d over "
-      .. "num_heads %d", #c.axes_dim, sum, d, c.hidden_size, c.num_heads)
+    refuse("axes_dim has %d entries with sum %d; expected 3 with sum %d, which is hidden_size %d "
+      .. "over num_heads %d", #c.axes_dim, sum, d, c.hidden_size, c.num_heads)
   end
   if c.in_channels % (c.patch_size * c.patch_size) ~= 0 then
     refuse("in_channels is %d; expected a multiple of %d, the cells of a patch", c.in_channels,
@@ -52,22 +52,23 @@ local function check(c)
   end
   local most = 2 ^ 24
   if c.mlp_ratio * c.hidden_size < 1 or c.mlp_ratio * c.hidden_size > most then
-    refuse("mlp_ratio is %g, which makes %d channels %g in the MLP; expected from 1 to %d; try: "
+    refuse("mlp_ratio is %g, which turns %d channels into %g in the MLP; expected 1 to %d; try: "
       .. "mlp_ratio = 4", c.mlp_ratio, c.hidden_size, c.mlp_ratio * c.hidden_size, most)
   end
   if c.linear == "f8" and (c.hidden_size % 16 ~= 0 or blocks.mlp_width(c) % 16 ~= 0) then
-    refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "
+    refuse("linear = f8 needs widths that are multiples of 16; hidden_size is %d, times "
       .. "mlp_ratio %d; try: linear = none", c.hidden_size, blocks.mlp_width(c))
   end
 end
 
---- Make sizes of the recipe agree with those of the other models of a run.
+--- Checks that sizes of the recipe agree with those of the other models of a run.
 ---@param c table      fields of the model
----@param parts table  channels of a latent cell; width of text; vector: width, nil: there is none
+---@channels of a latent cell; width of text; vector: width; nil: there is no vector
 function mmdit.agree(c, parts)
   local function same(field, expected, why)
     if c[field] ~= expected then
-      base.raise("MR_E_RECIPE", ("model.%s is %d, %s; try: model.%s = %d"):format(field, c[field],
+      base.raise("MR_E_RECIPE", ("model.%s is %d, but %s; try: model.%s = %d"):format(field,
+        c[field],
         why, field, expected))
     end
   end
@@ -76,8 +77,8 @@ function mmdit.agree(c, parts)
     .. "= %d makes them %d"):format(parts.channels, c.patch_size, parts.channels * cells))
   same("context_in_dim", parts.width, ("the text encoder gives %d"):format(parts.width))
   if not parts.vector then
-    base.raise("MR_E_RECIPE", "model.type = flux takes a vector of each caption, and clip is none; "
-      .. "try: clip.type = text_embedder")
+    base.raise("MR_E_RECIPE", "model.type = flux needs a vector of each caption, but clip is not "
+      .. "set; try: clip.type = text_embedder")
   end
   same("vec_in_dim", parts.vector, ("the second text encoder gives %d"):format(parts.vector))
 end
@@ -90,11 +91,11 @@ local function embedder(scope, name, inputs, D)
   return function(g, x) return second(g, (ops.silu(first(g, x)))) end
 end
 
---- Declare the parameters of a model.
+--- Declares the parameters of a model.
 ---@param params mr.Params
 ---@param c table     fields of fields.lua
 ---@param run table|nil  split: ranks that share layers
----@return mr.MMDiT   map: how files of other forms become its parameters
+---@map: how files in other forms become its parameters
 function mmdit.new(params, c, run)
   check(c)
   local scope, D, p = nn.scope(params), c.hidden_size, c.patch_size
@@ -129,16 +130,16 @@ function Model:grid(frames, height, width)
   return frames, -(-height // p), -(-width // p)
 end
 
---- What it takes besides text and time.
+--- Its inputs apart from text and time.
 ---@param size integer[]  of its latents [B, C, T, H, W]
----@return table<string, integer[]>  shapes by the names that forward has
+---@return table<string, integer[]>  shapes by the names in forward
 function Model:conditions(size)
   local B, C = size[1], size[2]
   return { cond = self.cond_in and { B, 1 + C, table.unpack(size, 3) } or nil,
     guidance = self.guidance_in and { B } or nil }
 end
 
--- The dtype that it computes in, asked of the layer that comes first.
+-- The dtype in which it computes, from its first layer.
 local function dtype_of(self, g) return g:param(self.img_in.weight).dtype end
 
 -- [B, C, T, H, W] as tokens [B, 1, N, C p p]: channel, row, column inside a patch
@@ -149,7 +150,7 @@ local function packed(self, x)
   return tokens:reshape { B, 1, frames * cells, width }
 end
 
--- cosines and sines [L + T H' W', d / 2]: text stands at 0 of all axes
+-- cosines and sines [L + T H' W', d / 2]; text is at 0 of all axes
 local function rotation(self, g, L, grid)
   local c, cos, sin = self.config, {}, {}
   local frames, rows, cols = table.unpack(grid)
@@ -170,7 +171,7 @@ local function rotation(self, g, L, grid)
     G.concat({ g:const(still), (G.concat(sin, 1)) }, 0)
 end
 
--- a number of each sample, 0 to 1000, as its sinusoid [B, 1, 256]
+-- the sinusoid [B, 1, 256] of a number of each sample, 0 to 1000
 local function wave(x, dtype)
   return nn.cast((ops.sincos(x, { dim = WAVES })), dtype):reshape { x.shape[1], 1, WAVES }
 end
@@ -180,25 +181,25 @@ local function condition(self, g, io, dtype)
   local vec = self.time_in(g, wave(io.t, dtype))
   if self.guidance_in then
     if not io.guidance then
-      base.raise("MR_E_USAGE", "model.guidance_embed is true, and there is no guidance")
+      base.raise("MR_E_USAGE", "model.guidance_embed is true, but there is no guidance")
     end
     vec = vec + self.guidance_in(g, wave(ops.affine(io.guidance, { scale = 1000 }), dtype))
   elseif io.guidance then
-    base.raise("MR_E_USAGE", "there is a guidance for the model, and model.guidance_embed is false")
+    base.raise("MR_E_USAGE", "there is a guidance for the model, but model.guidance_embed is false")
   end
   return vec + self.vector_in(g, nn.cast(io.vector, dtype))
 end
 
--- cells of the picture, and of the condition next to them
+-- cells of the picture, concatenated with those of the condition
 local function pictures(self, g, io, dtype)
   local x = self.img_in(g, packed(self, nn.cast(io.x, dtype)))
   if self.cond_in then
     if not io.cond then
-      base.raise("MR_E_USAGE", "model.cond_embed is true, and there is no condition")
+      base.raise("MR_E_USAGE", "model.cond_embed is true, but there is no condition")
     end
     x = x + self.cond_in(g, packed(self, nn.cast(io.cond, dtype)))
   elseif io.cond then
-    base.raise("MR_E_USAGE", "there is a condition for the model, and model.cond_embed is false")
+    base.raise("MR_E_USAGE", "there is a condition for the model, but model.cond_embed is false")
   end
   return x
 end
@@ -214,7 +215,7 @@ local function share(sequence, txt, img, inner)
   return txt:slice(2, from, from + text), img:slice(2, first, first + cells)
 end
 
--- what the picture's tokens become: of ranks that share tokens, each does so with all of its own
+-- the last layer for the picture's tokens; each rank that shares tokens applies it to its own
 local function last(self, g, x, vec, L, inner)
   local shift, scale = self.final_modulation(g, (ops.silu(vec))):split(2, 2)
   local function finish(tokens)
@@ -226,7 +227,7 @@ local function last(self, g, x, vec, L, inner)
   return finish(x:slice(2, L, inner.tokens))
 end
 
---- Add the nodes of one forward pass.
+--- Adds the nodes of one forward pass.
 ---@param g mr.Graph
 ---@param io table
 --   x         [B, in_channels / patch_size^2, T, H, W]
@@ -285,8 +286,8 @@ function Model:forward(g, io)
     dims = { self.out_channels, frames, H, W } }))
 end
 
--- what Muon updates of it: matrices of the blocks, but linear2, whose rows of hidden_size and
--- mlp_ratio times as much do not make up blocks
+-- The parameters that Muon updates: matrices of the blocks, except linear2, because its rows of
+-- hidden_size and mlp_ratio times that cannot be divided into blocks.
 mmdit.matrices = { "^double_blocks%..*%.weight$", "^single_blocks%..*modulation%.lin%.weight$",
   "^single_blocks%..*linear1%.weight$", "^single_blocks%..*_proj%.weight$",
   "^single_blocks%..*v_mlp%.weight$" }

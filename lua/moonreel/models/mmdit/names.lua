@@ -1,16 +1,17 @@
---- Maps names of diffusers' FluxTransformer2DModel to those of Flux, which parameters have. Tensors
--- without a parameter of their own get a name here: values and hidden layer of a single block,
--- which are separate there, and the last modulation, whose halves are swapped. Ref: weights.md.
+--- Maps names of diffusers' FluxTransformer2DModel to those of Flux, which the parameters have.
+-- Tensors without a corresponding parameter get a name here: values and hidden layer of a single
+-- block, which are separate there, and the last modulation, whose halves are swapped. Ref:
+-- weights.md.
 -- @module moonreel.models.mmdit.names
 local names = { v = "v_proj", mlp = "mlp_proj", swapped = "final_layer.scale_shift" }
 
--- what stands before weight and bias: theirs, ours; `#` is the number of a block
+-- the part before weight and bias: in diffusers, in Flux; `#` is the number of a block
 local stems = {
   { "x_embedder", "img_in" }, { "context_embedder", "txt_in" },
   { "norm_out.linear", names.swapped }, { "proj_out", "final_layer.linear" },
 }
 
--- whole names, likewise
+-- whole names, in the same form
 local whole = {}
 
 local function add(list, theirs, ours) list[#list + 1] = { theirs, ours } end
@@ -21,7 +22,7 @@ for theirs, ours in pairs { timestep = "time_in", text = "vector_in", guidance =
   end
 end
 
--- a stream of a double block: their modulation, projections, norms, and MLP
+-- a stream of a double block in diffusers: modulation, projections, norms, and MLP
 local function add_stream(side, modulation, products, norms, mlp)
   local theirs, ours = "transformer_blocks.#.", "double_blocks.#." .. side
   add(stems, theirs .. modulation .. ".linear", ours .. "_mod.lin")
@@ -50,20 +51,20 @@ for theirs, ours in pairs { norm_q = "query_norm", norm_k = "key_norm" } do
     ("single_blocks.#.norm.%s.scale"):format(ours))
 end
 
--- a name as a pattern of one with a number in the place of `#`
+-- a name as a pattern with a number in place of `#`
 local function pattern(name) return (name:gsub("%p", "%%%0"):gsub("%%#", "(%%d+)")) end
 
 local function text(name) return (name:gsub("#", "%%1")) end
 
---- Are a file's names those of diffusers?
----@param has table<string, any>  by name
+--- Are these the names of a file of diffusers?
+---@names as keys
 ---@return boolean
 function names.is_diffusers(has)
   return has["time_text_embed.timestep_embedder.linear_1.weight"] ~= nil
     and has["x_embedder.weight"] ~= nil
 end
 
---- What makes our names of theirs, as layouts of moonreel.ckpt.start have it.
+--- The rename rules, in the form of layouts of moonreel.ckpt.start.
 ---@return table[]  {Lua pattern, text}
 function names.rules()
   local list = {}

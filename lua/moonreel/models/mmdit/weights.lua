@@ -1,8 +1,8 @@
---- Files of MMDiT: names of Flux and of Open-Sora 2.0, or of diffusers; queries, keys and values as
--- one product or as several; the rotation of neighbours or of halves of a head. A checkpoint of
--- ours records its rotation, the names of others do not: files of Flux, whose products are fused,
--- and those of diffusers rotate neighbours, those of Open-Sora 2.0 halves. Ref: opensora-2.0.md
--- 1.6, weights.md.
+--- Files of MMDiT: with names of Flux and of Open-Sora 2.0, or of diffusers; with queries, keys and
+-- values as one product or as several; with the rotation of neighbours or of halves of a head. A
+-- checkpoint of moonreel records its rotation; in other files no name shows it: files of Flux,
+-- whose products are fused, and those of diffusers rotate neighbours, those of Open-Sora 2.0
+-- halves. Ref: opensora-2.0.md 1.6, weights.md.
 -- @module moonreel.models.mmdit.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -24,7 +24,7 @@ local weights = {
 -- rows [from, to) of a matrix or of a bias
 local function rows(t, from, to) return t:slice(0, from, to):clone() end
 
--- Rows of each head in the other order: halves hold row 2 j at j and row 2 j + 1 at d / 2 + j.
+-- Reorders the rows of each head: halves have row 2 j at j and row 2 j + 1 at d / 2 + j.
 ---@param t mr.Tensor     [h d, ...]
 ---@param d integer       rows of a head
 ---@param to_halves boolean
@@ -37,15 +37,17 @@ end
 
 -- ---- products
 
--- What rows of products stand for: queries, keys, values, the hidden layer of a single block's MLP.
--- A form is how files have them; of a model's own products the last that begins a name counts.
+-- The contents of rows of products: queries, keys, values, the hidden layer of a single block's
+-- MLP. A form describes a kind of file; for a model's own products the last form with the name is
+-- used.
 local double = { { qkv = { "q", "k", "v" } },
   { q_proj = { "q" }, k_proj = { "k" }, v_proj = { "v" } } }
 local single = { { linear1 = { "q", "k", "v", "mlp" } },
   { q_proj = { "q" }, k_proj = { "k" }, v_mlp = { "v", "mlp" } },
   { q_proj = { "q" }, k_proj = { "k" }, [names.v] = { "v" }, [names.mlp] = { "mlp" } } }
 
--- the block of a parameter, its product, weight or bias, and the forms of its block: nil of others
+-- the block of a parameter, its product, weight or bias, and the forms of its block; nil for other
+-- parameters
 local function product_of(name)
   local block, product, kind = name:match "^(double_blocks%.%d+%.%a+_attn%.)([%a_]+)%.(%a+)$"
   if block then
@@ -57,7 +59,7 @@ local function product_of(name)
   end
 end
 
--- what a product of a model stands for; nil: it makes no queries, keys or values
+-- the contents of a model's product; nil: it has no queries, keys or values
 local function parts_of(forms, product)
   for _, form in ipairs(forms) do
     if form[product] then
@@ -66,7 +68,7 @@ local function parts_of(forms, product)
   end
 end
 
--- the form that a file has
+-- the form of a file
 local function form_of(forms, has, block, kind)
   for _, form in ipairs(forms) do
     local all = true
@@ -79,7 +81,7 @@ local function form_of(forms, has, block, kind)
   end
 end
 
--- where a file has a part: product, place of the part in it, and how many parts it has
+-- the place of a part in a file: product, index of the part in it, and number of parts
 local function place_of(form, part)
   for product, parts in pairs(form) do
     for i, one in ipairs(parts) do
@@ -90,8 +92,8 @@ local function place_of(form, part)
   end
 end
 
--- Pieces of a file's products that make some parts: {product, first, last, count: of its parts,
--- turns}; parts that lie side by side there are one piece, but only queries and keys turn.
+-- Pieces of a file's products that make up some parts: {product, first, last, count: of its parts,
+-- turns}. Parts next to each other are one piece, but only queries and keys are reordered.
 local function pieces_of(form, parts, turn)
   local pieces = {}
   for _, part in ipairs(parts) do
@@ -108,7 +110,7 @@ local function pieces_of(form, parts, turn)
   return pieces
 end
 
--- rows of a product: all of its parts but the last have as many as there are channels
+-- rows of a product: all of its parts except the last have one row per channel
 local function cut(t, D, piece)
   if piece.first == 1 and piece.last == piece.count then
     return t
@@ -117,7 +119,7 @@ local function cut(t, D, piece)
     piece.last == piece.count and t.shape[1] or piece.last * D)
 end
 
--- what became of a product, in words
+-- what was done to a product, as text
 local function said_of(pieces, is_same, how)
   local said = { pieces[1].turns and how or nil }
   if not is_same then
@@ -126,7 +128,7 @@ local function said_of(pieces, is_same, how)
   return table.concat(said, ", ")
 end
 
--- what a product is made of; nil: the file has it as it is
+-- how a product is made; nil: the file has it in the right form
 local function product_made(c, name, has, turn, how)
   local block, product, kind, forms = product_of(name)
   local parts = forms and parts_of(forms, product)
@@ -148,12 +150,12 @@ local function product_made(c, name, has, turn, how)
   end }
 end
 
--- ---- all of a file
+-- ---- whole files
 
 -- the name of a rotation
 local function named(is_halves) return is_halves and "halves" or "pairs" end
 
--- the rotation of a file: "halves" or "pairs". A checkpoint of ours says its own.
+-- the rotation of a file: "halves" or "pairs"; a checkpoint of moonreel records it
 local function rotation_of(c, has, said)
   return c.rope_of_weights or said.use_liger_rope ~= nil and named(said.use_liger_rope)
     or has[names.swapped .. ".weight"] and "pairs"
@@ -161,7 +163,7 @@ local function rotation_of(c, has, said)
     or has["single_blocks.0.linear1.weight"] and "pairs" or "halves"
 end
 
--- scale and shift of the last modulation in the other order
+-- exchanges scale and shift of the last modulation
 local function swapped(tensors)
   local t = tensors[1]
   local half = t.shape[1] // 2
@@ -170,8 +172,8 @@ end
 
 --- How files become the parameters of a model.
 ---@param c table   fields of the model: fused_qkv, use_liger_rope, hidden_size, num_heads;
----   rope_of_weights: "pairs" or "halves", nil: as the file says, or names of products suggest
----@return table    as moonreel.ckpt.start takes it
+---   rope_of_weights: "pairs" or "halves"; nil: from the file, or from the names of products
+---@for moonreel.ckpt.start
 function weights.map(c)
   local d, own = c.hidden_size // c.num_heads, named(c.use_liger_rope)
   local function made(name, has, said)

@@ -17,27 +17,27 @@ local weights = require "moonreel.models.opensora_vae.weights"
 
 local vae = {}
 
---- Its weights lie in files of their own, train no further and are in no checkpoint of a run.
+--- Its weights are in separate files, are not trained and are not part of checkpoints.
 vae.apart = true
 
--- factor of a picture's latent
+-- scale of a picture's latent
 local FACTOR = 0.18215
 -- least variance of a latent's channel
 local FLOOR = 1e-6
 
---- What ranks can share of its clips: of pictures some each, where ranks divide those at once.
+--- What ranks can share of its clips: rows, or whole pictures if there are enough at once.
 vae.cuts = { rows = true }
 
 local Autoencoder = latents.class(vae.cuts)
 
---- Weights of the losses where it trains and a recipe says none.
+--- Default weights of the losses in training.
 vae.loss_weights = { kl = 0, perceptual = 0 }
 
---- What is known of the autoencoder without its weights.
+--- The autoencoder without its weights.
 ---@param fields table     of the recipe: micro_frame_size, micro_batch_size, vae_2d, vae_temporal
 ---@return mr.Autoencoder  `channels` per latent cell, `inner` before frames are joined; `side`:
----   pixels of a cell's; `step`: frames of a latent frame; `frames` of a piece in time, nil: all at
----   once; `pictures` at once
+---   pixels of a cell's side; `step`: frames of a latent frame; `frames` of a piece in time, nil:
+---   all at once; `pictures` at once
 function vae.new(_, fields)
   local known = sizes.of(fields)
   return setmetatable({apart = true, lengths = "any", channels = known.temporal.latent_channels,
@@ -46,10 +46,10 @@ function vae.new(_, fields)
     pictures = fields.micro_batch_size, fields = fields, maps = {weights}}, Autoencoder)
 end
 
---- The autoencoder of a file that is open: whole, or its half for pictures alone.
----@param layout string|nil  of other names that the file has, as weights.lua says
----@param folder string      of config.json
----@param fields table       as of new
+--- The autoencoder of an open file: whole, or only its half for pictures.
+---@param layout string|nil  the layout of other names in the file, from weights.lua
+---@param folder string      folder of config.json
+---@as in new
 ---@return mr.Autoencoder
 function vae.of_file(layout, folder, fields)
   if layout == weights.pictures then
@@ -58,10 +58,10 @@ function vae.of_file(layout, folder, fields)
   return vae.new(nil, fields)
 end
 
---- The half for pictures by itself: the latents of a clip are those of its pictures, before they
--- are joined in time.
----@param fields table   as of new
----@param spatial table  its sizes, of sizes.read
+--- Only the half for pictures: the latents of a clip are those of its pictures, before they are
+-- joined in time.
+---@as in new
+---@its sizes, from sizes.read
 ---@return mr.Autoencoder
 function vae.of_pictures(fields, spatial)
   local self = vae.new(nil, {micro_frame_size = fields.micro_frame_size,
@@ -70,14 +70,14 @@ function vae.of_pictures(fields, spatial)
   return self
 end
 
---- An autoencoder that trains: half of it, over the other one. Its parameters are the run's.
+--- An autoencoder of which one half trains, on the other half. Its parameters belong to the run.
 ---@param params mr.Params
----@param fields table  of the recipe: as of new, and trains: "pictures" or "frames"
+---@of the recipe: as in new, and trains: "pictures" or "frames"
 ---@return mr.Autoencoder
 function vae.trained(params, fields)
   local self = vae.new(nil, fields)
   self.apart, self.trains = false, fields.trains or "pictures"
-  -- nothing of it is exchanged between ranks that share the tokens of a batch
+  -- ranks that share the tokens of a batch exchange nothing in it
   self.config = latents.ALONE
   self:declare(nn.scope(params), sizes.of(fields))
   return self
@@ -123,13 +123,13 @@ function Autoencoder:head(latent)
   local piece = self.frames or self.step
   local n = self:latent_frames(piece)
   if latent % n ~= 0 then
-    base.raise("MR_E_USAGE", ("condition_frame_length: %d latent frames are no whole pieces; "
-      .. "expected a multiple of %d"):format(latent, n))
+    base.raise("MR_E_USAGE", ("condition_frame_length: %d latent frames are not a whole number "
+      .. "of pieces; expected a multiple of %d"):format(latent, n))
   end
   return latent // n * piece
 end
 
---- Frames of the pieces at the end of a clip whose latents hold the last ones.
+--- Frames of the pieces at the end of a clip whose latents are the last ones.
 ---@param frames integer  of the clip
 ---@param latent integer
 ---@return integer
@@ -143,16 +143,16 @@ function Autoencoder:tail(frames, latent)
   return n
 end
 
---- Take the sizes that stand next to its weights.
----@param folder string  of config.json
+--- Reads the sizes next to its weights.
+---@param folder string  folder of config.json
 function Autoencoder:read(folder) self.said = sizes.read(folder, self.fields) end
 
---- Refuse weights of other sizes than were read.
+--- Refuses weights with other sizes than those that were read.
 ---@param shape_of fun(parameter: string): table?  in the file
----@param path string  of the weights
+---@of the weights
 function Autoencoder:check(shape_of, path) sizes.check(self.said, shape_of, path) end
 
---- What has weights of its own: all of it.
+--- Its parts with weights: one, the whole autoencoder.
 function Autoencoder:parts()
   return {{name = "autoencoder", declare = function(params)
     self:declare(nn.scope(params, "", {frozen = true}), self.said)
@@ -160,13 +160,13 @@ function Autoencoder:parts()
   end}}
 end
 
--- a buffer of a number per channel
+-- a buffer with a number per channel
 local function buffer(scope, name, values)
   return scope:add(name, {1, #values, 1, 1, 1}, {kind = "values",
     values = T.from({1, #values, 1, 1, 1}, values)}, {buffer = true, frozen = true})
 end
 
--- what is built with other numbers is another autoencoder
+-- refuses numbers that belong to another autoencoder
 local function expect(config, what, came, expected)
   if came ~= expected then
     base.raise("MR_E_CKPT", ("%s: %s %d; this autoencoder has %d"):format(config.where, what, came,
@@ -174,9 +174,9 @@ local function expect(config, what, came, expected)
   end
 end
 
---- Declare the parameters.
----@param scope mr.Scope   of nn.scope
----@param config table     of sizes.read
+--- Declares the parameters.
+---@from nn.scope
+---@from sizes.read
 function Autoencoder:declare(scope, config)
   local function group(half)
     return self.trains and self.trains ~= half and {frozen = true} or nil
@@ -200,7 +200,7 @@ end
 local draw, channels_last = volume.draw, volume.channels_last
 local channels_first = volume.channels_first
 
--- dtype that the layers compute in
+-- the dtype in which the layers compute
 local function dtype_of(self, g) return g:param(self.scale).dtype end
 
 --- Latents of pictures, before they are joined in time.
@@ -221,12 +221,12 @@ end
 -- the buffer of a number per channel, over [.., C] in f32
 local function per_channel(g, name, C) return nn.cast(g:param(name), "f32"):reshape{C} end
 
---- Sums over each channel of the means of a batch's latents, for scale and shift; of clips that are
--- one piece in time.
+--- Sums over each channel of the means of a batch's latents, for scale and shift; for clips that
+-- are a single piece in time.
 ---@param pixels mr.Value  u8 [B, T, 3, H, W]
 ---@return mr.Value sum, mr.Value squares   f32 [C]
 function Autoencoder:moments(g, pixels)
-  -- one rank alone measures them
+  -- a single rank measures them
   self = setmetatable({share = false}, {__index = self})
   local B, frames, _, H, W = table.unpack(pixels.shape)
   local cells = self:latent(frames, H, W)
@@ -239,7 +239,7 @@ function Autoencoder:moments(g, pixels)
     (ops.sum(normal.mean * normal.mean, {axes = axes}))
 end
 
---- Shift and scale per channel from sums over n values of each.
+--- Shift and scale per channel from sums over n values.
 ---@return table shift, table scale
 function Autoencoder:normalisation(sums, squares, n)
   local shift, scale = {}, {}
@@ -251,11 +251,11 @@ function Autoencoder:normalisation(sums, squares, n)
 end
 
 --- Latents of a piece in time of clips, before scale and shift.
----@param x mr.Value      f32 [B frames, 4, h, w], of encode_pictures
+---@f32 [B frames, 4, h, w], from encode_pictures
 ---@param noise mr.Value  f32 [B latent frames, C, h, w]
 ---@param frames integer  of the piece
 ---@return mr.Value       f32 [B, latent frames, h, w, C]
----@return table          mean, logvar of the draws, likewise
+---@return table          mean, logvar of the draws, in the same shape
 function Autoencoder:join(g, x, noise, frames)
   x = nn.cast(channels_last(x, frames), dtype_of(self, g))
   local moments = shared.through(g, self.share, x, 1,
@@ -263,7 +263,7 @@ function Autoencoder:join(g, x, noise, frames)
   return draw(moments, channels_last(noise, self:latent_frames(frames)))
 end
 
---- Latents of pictures of a piece in time of clips: what `join` joined.
+--- Latents of the pictures in a piece in time of clips: the inverse of `join`.
 ---@param z mr.Value      f32 [B, latent frames, h, w, C]
 ---@param frames integer
 ---@return mr.Value       f32 [B frames, 4, h, w]
@@ -274,7 +274,7 @@ function Autoencoder:part(g, z, frames)
 end
 
 --- Latents of a piece in time.
----@param x mr.Value      f32 [frames, 4, h, w], of encode_pictures
+---@f32 [frames, 4, h, w], from encode_pictures
 ---@param noise mr.Value  f32 [latent frames, C, h, w]
 ---@return mr.Value       f32 like noise
 function Autoencoder:encode_piece(g, x, noise)
@@ -286,7 +286,7 @@ function Autoencoder:encode_piece(g, x, noise)
     / per_channel(g, self.scale, self.channels))
 end
 
---- Latents of pictures of a piece in time.
+--- Latents of the pictures in a piece in time.
 ---@param z mr.Value      f32 [latent frames, C, h, w]
 ---@param frames integer
 ---@return mr.Value       f32 [frames, 4, h, w]
@@ -299,8 +299,8 @@ function Autoencoder:decode_piece(g, z, frames)
   return self:part(g, x, frames)
 end
 
---- Pictures of latents.
----@param x mr.Value  f32 [N, 4, h, w], of decode_piece
+--- Decodes latents to pictures.
+---@param x mr.Value  f32 [N, 4, h, w], from decode_piece
 ---@return mr.Value   f32 [N, 3, 8 h, 8 w], about -1..1, not clamped
 function Autoencoder:decode_pictures(g, x)
   x = nn.cast(ops.affine(channels_last(x, 1), {scale = 1 / FACTOR}), dtype_of(self, g))
@@ -309,16 +309,16 @@ function Autoencoder:decode_pictures(g, x)
   return nn.cast(channels_first(y), "f32")
 end
 
---- The losses of a batch, where it trains.
+--- The losses of a batch in training.
 ---@param io table   B; pixels u8 [B, T, 3, H, W]; seed, keys, epoch of the draws; tap(name, value):
 ---   nil or a function that sees the draws
----@return table     as moonreel.losses takes it; clips where it trains on pictures
+---@return table     for moonreel.losses; with clips if it trains on pictures
 function Autoencoder:losses(g, io)
   local _, frames, _, H, W = table.unpack(io.pixels.shape)
   return losses[self.trains](g, self, io, self:latent(frames, H, W))
 end
 
--- ---- what runs for a clip
+-- ---- calls for a clip
 
 local calls = {}
 
@@ -344,7 +344,7 @@ local function encode_piece(self, size, first, n, at)
     nodes = function(g, auto, io) return (ops.copy(auto:encode_piece(g, io.x, io.noise))) end}
 end
 
--- pictures, some at once; a piece in time as soon as all of its pictures are there
+-- pictures, several at once; a piece in time as soon as all of its pictures are there
 function calls.encode(self, s)
   local size, list, joined, at = self:latent(s.frames, s.height, s.width), {}, 0, 0
   local pieces, piece = self:pieces(s.frames), 1
@@ -375,7 +375,7 @@ local function decode_pictures(self, size, first, n)
     nodes = function(g, auto, io) return auto:decode_pictures(g, io.x) end}
 end
 
--- piece by piece, and of each piece some pictures at once
+-- piece by piece, with several pictures of a piece at once
 function calls.decode(self, s)
   local list, first, at = {}, 0, 0
   for _, n in ipairs(self:pieces(s.frames)) do
@@ -389,14 +389,14 @@ function calls.decode(self, s)
   return list
 end
 
---- What runs for a clip, in order, as moonreel.encoder takes it.
+--- The calls for a clip, in order, for moonreel.encoder.
 ---@param job string   "encode": pixels and draws to z; "decode": z to pixels
----@param s table      frames, height, width; of encode: dtype of pixels; of decode: size of the
+---@param s table      frames, height, width; for encode: dtype of pixels; for decode: size of the
 ---   latents
 ---@return table[]
 function Autoencoder:calls(job, s) return calls[job](self, s) end
 
---- The draws of a clip: normals of these shapes, each with a purpose of its own.
+--- The draws of a clip: normal draws with these shapes, each with its own purpose.
 ---@return table<string, table>  {purpose, shape} by the name of the value
 function Autoencoder:draws(frames, height, width)
   local size = self:latent(frames, height, width)

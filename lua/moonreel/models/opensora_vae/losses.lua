@@ -1,27 +1,27 @@
---- Losses of an autoencoder that trains, as moonreel.losses takes them: first of pictures, where
--- pixels are compared; then of latents of pictures joined in time, over the half for pictures as it
--- stands. Errors are means over a sample.
--- Ref: Kingma & Welling 2014, arXiv:1312.6114 (the loss of the latent).
+--- Losses of an autoencoder that trains, for moonreel.losses. First pictures are trained, by
+-- comparing pixels; then latents of pictures joined in time, while the half for pictures is fixed.
+-- Errors are means over a sample. Ref: Kingma & Welling 2014, arXiv:1312.6114 (the loss of the
+-- latent).
 -- @module moonreel.models.opensora_vae.losses
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ops = require "moonreel.core.op"
 local volume = require "moonreel.nn.volume"
 
-local EDGE = 1e-6  -- squared error at which the root of it turns linear
+local EDGE = 1e-6  -- below this squared error its root becomes linear
 
--- mean over all that belongs to a sample
+-- mean over all values of a sample
 local function each(x, B)
   return (ops.mean(x:reshape { B, T.count(x.shape) // B }, { axes = { 1 } }))
 end
 
--- distance of a latent's normal from the standard one, per number
+-- divergence of a latent's normal from the standard normal, per number
 local function divergence(normal, B)
   local terms = normal.mean * normal.mean + ops.exp(normal.logvar) - normal.logvar
   return each(ops.affine(terms, { scale = 0.5, shift = -0.5 }), B)
 end
 
--- normals for all samples, one for each of `count` frames
+-- normal draws for all samples, one for each of `count` frames
 local function draws(io, purpose, count, size)
   local drawn = ops.random_normal(io.seed, io.keys, io.epoch, { purpose = base.name_word(purpose),
     dims = { count, table.unpack(size) } })
@@ -40,12 +40,12 @@ end
 
 local losses = {}
 
--- of pixels: absolute and squared
+-- losses of pixels: absolute and squared
 function losses.pictures(g, auto, io, cells)
   local z, normal = pictures_of(g, auto, io, cells)
   local back = auto:decode_pictures(g, z)
   local pixels = io.pixels:reshape { back.shape[1], 3, table.unpack(io.pixels.shape, 4) }
-  -- sizes that are no whole cells come back smaller
+  -- sizes that are not whole cells come back smaller
   pixels = pixels:slice(2, 0, back.shape[3]):slice(3, 0, back.shape[4])
   local target = ops.normalise_u8(pixels, { dtype = "f32" })
   local difference = back - target
@@ -55,7 +55,7 @@ function losses.pictures(g, auto, io, cells)
     kl = divergence(normal, io.B), x = clip(target), y = clip(back), per_frame = 1 }
 end
 
--- squared, where each channel of the batch has a variance of one
+-- squared, after scaling each channel of the batch to a variance of 1
 local function of_latents(back, x, B)
   local axes = { 0, 2, 3 }
   local mean = ops.mean(x, { axes = axes, keep = true }):expand(x.shape)
@@ -65,7 +65,7 @@ local function of_latents(back, x, B)
     / ops.affine(variance, { shift = EDGE }):expand(x.shape), B)
 end
 
--- of latents of pictures, piece by piece in time
+-- losses of latents of pictures, piece by piece in time
 function losses.frames(g, auto, io, cells)
   local frames, size = io.pixels.shape[2], { cells[1], cells[3], cells[4] }
   local inner = { auto.inner, cells[3], cells[4] }

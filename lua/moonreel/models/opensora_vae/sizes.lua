@@ -1,5 +1,5 @@
---- Sizes of the autoencoder: what config.json next to its weights says, else those of the released
--- one, compared with the tensors.
+--- Sizes of the autoencoder: those of config.json next to its weights, or else the released ones,
+-- compared with the tensors.
 -- @module moonreel.models.opensora_vae.sizes
 local base = require "moonreel.core.base"
 local compare = require("moonreel.models.sizes").compare
@@ -11,7 +11,7 @@ local temporal = require "moonreel.models.opensora_vae.temporal"
 
 local sizes = {}
 
--- what stands in the recipe of a VAE's buffers, per channel
+-- the reference's buffers, per channel
 local SCALE, SHIFT = { 3.85, 2.32, 2.33, 3.06 }, { -0.10, 0.34, 0.27, 0.98 }
 
 local function text(value)
@@ -22,7 +22,7 @@ local function text(value)
   return type(value) == "table" and listing.shape(words) or tostring(value)
 end
 
--- is it an integer from 1 on, or a boolean, as the other is?
+-- is it an integer from 1 on, or a boolean, like the default?
 local function alike(value, default)
   if math.type(default) == "integer" then
     return math.type(value) == "integer" and value >= math.min(default, 1) and value <= 1 << 16
@@ -39,7 +39,7 @@ local function levels(value, count)
   return good
 end
 
--- the fields of `defaults` as a table of config.json has them
+-- the fields of `defaults` with the values of a table in config.json
 local function fields_of(path, place, given, defaults)
   local out = {}
   for field, default in pairs(defaults) do
@@ -54,7 +54,7 @@ local function fields_of(path, place, given, defaults)
       good = good and alike(one, default[1])
     end
     if not good then
-      base.raise("MR_E_CKPT", ("%s: %s%s is %s; expected what is like %s"):format(path, place,
+      base.raise("MR_E_CKPT", ("%s: %s%s is %s; expected a value like %s"):format(path, place,
         field, text(value), text(default)))
     end
     out[field] = value
@@ -78,7 +78,7 @@ local function channels_of(path, field, value, default)
   return value
 end
 
--- the buffers' numbers where no others are given: those of the reference for its four channels
+-- the numbers of buffers if they are not given: the reference's for its four channels
 local function normal_of(channels)
   if channels == #SCALE then
     return SCALE, SHIFT
@@ -90,9 +90,9 @@ local function normal_of(channels)
   return ones, zeros
 end
 
---- The sizes that a recipe gives.
----@param fields table   of its record: vae_2d, vae_temporal, each may be absent
----@return table config  as of sizes.read
+--- The sizes in a recipe.
+---@of its record: vae_2d, vae_temporal; each may be absent
+---@return table config  as from sizes.read
 function sizes.of(fields)
   local config = { where = "the recipe",
     spatial = fields_of("the recipe", "vae_2d.", fields.vae_2d or {}, kl.defaults),
@@ -102,11 +102,11 @@ function sizes.of(fields)
   return config
 end
 
---- The sizes that stand next to weights; where nothing does, those of the recipe.
+--- The sizes next to weights; if there are none, those of the recipe.
 ---@param folder string    where config.json may be
----@param fields table|nil of the recipe, as of sizes.of
----@return table config    spatial, temporal: of kl.defaults and temporal.defaults; scale, shift;
----   where: what said so
+---@of the recipe, as in sizes.of
+---@return table config    spatial, temporal: as kl.defaults and temporal.defaults; scale, shift;
+---   where: the source
 function sizes.read(folder, fields)
   local path = folder .. "/config.json"
   if not base.exists(path) and fields and (fields.vae_2d or fields.vae_temporal) then
@@ -114,7 +114,7 @@ function sizes.read(folder, fields)
   end
   local given = base.exists(path) and read_config(path) or nil
   local all = given or {}
-  -- the half for pictures alone has its fields at the top
+  -- the half for pictures alone has its fields at the top level
   local pictures = type(all.vae_2d) == "table" and all.vae_2d or all
   local frames = type(all.vae_temporal) == "table" and all.vae_temporal or {}
   return { where = given and path or "the released sizes",
@@ -124,14 +124,14 @@ function sizes.read(folder, fields)
     shift = channels_of(path, "shift", all.shift, SHIFT) }
 end
 
--- rows {field, parameter, axis from 1, what it must be}
+-- rows {field, parameter, axis from 1, required value}
 local function rows_of(config)
   local rows, s, t = {}, config.spatial, config.temporal
   local function row(...) rows[#rows + 1] = { ... } end
   local at = "spatial_vae.module."
   row("in_channels", at .. "encoder.conv_in.weight", 2, s.in_channels)
   for i, width in ipairs(s.block_out_channels) do
-    -- a level without blocks is not there
+    -- a level without blocks has no tensors
     row(("block_out_channels[%d]"):format(i - 1),
       ("%sencoder.down_blocks.%d.resnets.0.conv1.weight"):format(at, i - 1), 1, width)
   end
@@ -148,17 +148,18 @@ local function rows_of(config)
   return rows
 end
 
--- channels fall into groups of norms
+-- checks that channels can be divided into the groups of norms
 local function check_groups(config, field, groups, of, widths)
   for i, width in ipairs(widths) do
     if width % groups ~= 0 then
-      base.raise("MR_E_CKPT", ("%s: %s is %d, but %s[%d] gives %d channels, which do not fall into "
-        .. "as many groups"):format(config.where, field, groups, of, i - 1, width))
+      base.raise("MR_E_CKPT", ("%s: %s is %d, but %s[%d] gives %d channels, which cannot be "
+        .. "divided into this number of groups"):format(config.where, field, groups, of, i - 1,
+        width))
     end
   end
 end
 
--- the blocks of a level that config.json asks for are there
+-- checks that the blocks which config.json lists for a level exist
 local function check_blocks(config, shape_of, source, field, count, form)
   for i = 0, count - 1 do
     if not shape_of(form:format(i)) then
@@ -168,8 +169,8 @@ local function check_blocks(config, shape_of, source, field, count, form)
   end
 end
 
---- Refuse weights of other sizes.
----@param config table        of sizes.read
+--- Refuses weights of other sizes.
+---@from sizes.read
 ---@param shape_of fun(parameter: string): table?  shape in the file
 ---@param source string       path of the weights
 function sizes.check(config, shape_of, source)

@@ -1,7 +1,7 @@
 --- Temporal half of the video autoencoder of Open-Sora 1.2: causal convolutions over latents of
--- pictures, four frames to one. Channels last, [B, T, H, W, C]; every call is a piece of its own,
--- nothing is carried over. Names and shapes are those of the released file. Ref: opensora-1.2.md
--- 5.3.
+-- pictures, four frames to one. Channels last, [B, T, H, W, C]. Every call processes an independent
+-- piece; no state is carried over. Names and shapes are those of the released file. Ref:
+-- opensora-1.2.md 5.3.
 -- @module moonreel.models.opensora_vae.temporal
 local nn = require "moonreel.nn"
 local volume = require "moonreel.nn.volume"
@@ -15,7 +15,7 @@ temporal.defaults = {filters = 128, num_res_blocks = 4, channel_multipliers = {1
   temporal_downsample = {false, true, true}, num_groups = 32, in_out_channels = 4,
   latent_channels = 4}
 
--- zeros before time alone, so that no frame sees a later one; `step` frames to one
+-- zeros only before the first frame, so that no frame depends on a later one; `step` frames to one
 local function causal(scope, name, inputs, outputs, given)
   local step = given.step or 1
   return volume.Conv(scope:child(name), "conv", inputs, outputs, {kernel = {3, 3, 3},
@@ -37,7 +37,7 @@ local function last_norm(scope, channels, c)
   return function(g, x) return layer(g, x, true) end
 end
 
--- two convolutions added to the input, which at first add little to it
+-- two convolutions added to the input; at first they contribute little
 local function residual(scope, inputs, outputs, c)
   local norm1, norm2 = norm(scope, "norm1", inputs, c), norm(scope, "norm2", outputs, c)
   local conv1 = causal(scope, "conv1", inputs, outputs, {bias = false})
@@ -49,7 +49,7 @@ local function residual(scope, inputs, outputs, c)
   end
 end
 
--- append blocks NAME.0, NAME.1, ... of one width; returns the width
+-- appends blocks NAME.0, NAME.1, ... of one width; returns the width
 local function residuals(list, scope, name, inputs, outputs, c)
   for k = 0, c.num_res_blocks - 1 do
     list[#list + 1] = residual(scope:child(name .. "." .. k), inputs, outputs, c)
@@ -61,7 +61,7 @@ end
 local function encoder_of(scope, c, factor)
   local s, width = scope:child("encoder"), c.filters
   local conv_in = causal(s, "conv_in", c.in_out_channels, width, {bias = false})
-  -- frames before the first are zeros, as many as make whole latent frames
+  -- zeros before the first frame fill up to whole latent frames
   local list = {function(g, x) return conv_in(g, x, -x.shape[2] % factor) end}
   for i, multiple in ipairs(c.channel_multipliers) do
     width = residuals(list, s, "block_res_blocks." .. i - 1, width, multiple * c.filters, c)
@@ -105,8 +105,8 @@ function temporal.factor(config)
   return factor
 end
 
---- Declare the parameters.
----@param scope mr.Scope   of nn.scope
+--- Declares the parameters.
+---@from nn.scope
 ---@param config table     fields of temporal.defaults; missing ones take the default
 ---@return table           with encode and decode; `factor`: frames of a latent frame
 function temporal.new(scope, config)
@@ -118,14 +118,14 @@ function temporal.new(scope, config)
     decoder = decoder_of(scope, c)}, Autoencoder)
 end
 
---- Mean and log-variance of the latent, side by side.
+--- Mean and log-variance of the latent, one after the other in channels.
 ---@param x mr.Value  [B, T, H, W, in_out_channels]
 ---@return mr.Value   [B, ceil(T / factor), H, W, 2 latent_channels]
 function Autoencoder:encode(g, x)
   return self.quant(g, nn.chain(self.encoder, g, x))
 end
 
---- The last `frames` frames of a latent.
+--- Decodes the last `frames` frames of a latent.
 ---@param z mr.Value      [B, t, H, W, latent_channels]
 ---@param frames integer  at most factor t, more than factor (t - 1)
 ---@return mr.Value       [B, frames, H, W, in_out_channels]

@@ -13,13 +13,13 @@ local older = {
   { "(mid_block%.attentions%.0%.)proj_attn%.", "%1to_out.0." },
 }
 
--- those and, for the half for pictures, its place here
+-- these and, for the half for pictures, its prefix here
 local pictures = table.move(older, 1, #older, 1, {})
 for _, word in ipairs { "encoder", "decoder", "quant_conv", "post_quant_conv" } do
   pictures[#pictures + 1] = { "^" .. word .. "%.", "spatial_vae.module." .. word .. "." }
 end
 
--- matrices that some files keep as kernels of one position
+-- matrices that some files store as kernels of one position
 local function flat(t, shape)
   if #t.shape == 4 and #shape == 2 and T.count(t.shape) == T.count(shape) then
     return t:reshape(shape), "a matrix"
@@ -28,7 +28,7 @@ end
 
 local PICTURES = "spatial_vae.module."
 
--- what tells of the half for pictures, whose names begin so
+-- facts about the half for pictures, whose names have this prefix
 local function of_pictures(before)
   return { "levels", "^" .. before:gsub("%.", "%%.") .. "encoder%.down_blocks%.(%d+)%." },
     { "first width", before .. "encoder.conv_in.weight", 1 },

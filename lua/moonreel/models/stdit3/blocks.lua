@@ -9,17 +9,17 @@ local blocks = {}
 local Block = {}
 Block.__index = Block
 
---- How wide the hidden layer of a block's MLP is.
+--- The width of the hidden layer in a block's MLP.
 ---@param c table  config of the model
 ---@return integer
 function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
 
---- Declare the parameters of a block.
----@param scope table       of nn.scope
+--- Declares the parameters of a block.
+---@from nn.scope
 ---@param c table           config of the model
 ---@param temporal boolean  over frames, or over the cells of each frame
 function blocks.new(scope, c, temporal)
-  -- a fresh temporal block is the identity: its three output projections start at zero
+  -- a new temporal block is the identity: its three output projections start at zero
   local out = temporal and {kind = "zeros"} or nil
   local D = c.hidden_size
   return setmetatable({
@@ -33,12 +33,12 @@ function blocks.new(scope, c, temporal)
 end
 
 --- The n rows of a modulation as n values [B, T, D].
----@param name string      of the parameter [n, D] that the rows are added to
+---@name of the parameter [n, D] to which the rows are added
 ---@param n integer
 ---@param rows mr.Value    [B, n, D]
----@param rows0 mr.Value|nil   the rows of time 0, which frames take whose mask is false
+---@the rows of time 0, for frames whose mask is false
 ---@param x_mask mr.Value|nil  bool [B, T]
----@param ranks mr.Split       each goes on from them with tokens of its own
+---@each rank continues from them with its own tokens
 ---@return mr.Value[]
 function blocks.modulation(g, name, n, rows, rows0, x_mask, B, frames, D, ranks)
   local function per_frame(r)
@@ -55,12 +55,12 @@ function blocks.modulation(g, name, n, rows, rows0, x_mask, B, frames, D, ranks)
   return out
 end
 
---- Add the nodes of a block.
+--- Adds the nodes of a block.
 ---@param x mr.Value  [B, T, S, D]
 ---@param io table    t_mlp, t0_mlp, x_mask: of modulations; rope: rotation of frames; y, text_len;
---   tap(name, value); sequence: ranks that share S, tokens of it over all of them; here: tokens of
---   S of which ranks that share layers have shares
----@return mr.Value   like x
+---   tap(name, value); sequence: ranks that share S, tokens: S over all of them; here: tokens of S
+---   of which ranks that share layers have shares
+---@return mr.Value   in the shape of x
 function Block:forward(g, x, io)
   local B, frames = x.shape[1], x.shape[2]
   local m = blocks.modulation(g, self.table, 6, io.t_mlp, io.t0_mlp, io.x_mask, B, frames,

@@ -42,32 +42,32 @@ local function check(c)
     refuse("head size %d is odd, the rotation needs pairs", c.hidden_size // c.num_heads)
   end
   if c.linear == "f8" and (c.hidden_size % 16 ~= 0 or blocks.mlp_width(c) % 16 ~= 0) then
-    refuse("linear = f8 multiplies widths that are multiples of 16; hidden_size is %d, times "
+    refuse("linear = f8 needs widths that are multiples of 16; hidden_size is %d, times "
       .. "mlp_ratio %d; try: linear = none", c.hidden_size, blocks.mlp_width(c))
   end
   if c.drop_path and c.drop_path ~= 0 then
-    refuse("drop_path = %g: no recipe known trains with stochastic depth, and blocks here have "
-      .. "none; try: drop_path = 0", c.drop_path)
+    refuse("drop_path = %g: stochastic depth is not supported, because no known recipe uses it"
+      .. "; try: drop_path = 0", c.drop_path)
   end
   if c.temporal_pos and c.temporal_pos ~= "sincos" then
     refuse("temporal_pos is '%s', expected sincos or none", tostring(c.temporal_pos))
   end
 end
 
--- a configuration with all of its fields
+-- fills in missing fields of a configuration
 local function complete(config)
   return nn.merged(stdit3.defaults, stdit3.sizes[config.type], config)
 end
 
---- What ranks that share layers share equally: {name, how many}.
----@param config table  as stdit3.new takes it
+--- The quantities that ranks which share layers must divide: {name, count}.
+---@param config table  as in stdit3.new
 ---@return table[]
 function stdit3.shares(config)
   local c = complete(config)
   return split.of_transformer(c, blocks.mlp_width(c))
 end
 
---- Declare the parameters of a model.
+--- Declares the parameters of a model.
 ---@param params mr.Params
 ---@param config table      fields of stdit3.defaults; missing ones take the default
 ---@param run table|nil     split: ranks that share layers
@@ -93,7 +93,7 @@ function stdit3.new(params, config, run)
   self.y_embedding = y_scope:add("y_embedding", {c.model_max_length, c.caption_channels},
     {kind = "normal", scale = c.caption_channels ^ -0.5}, {buffer = true, frozen = true})
   self.y_proj = nn.Mlp(y_scope, "y_proj", c.caption_channels, D, D)
-  -- released files hold these numbers; the rotation computes them once per shape
+  -- released files contain these numbers; the rotation computes them once per shape
   local pairs_of_head = D // c.num_heads // 2
   scope:add("rope.freqs", {pairs_of_head}, {kind = "values",
     values = T.from({pairs_of_head}, positions.frequencies(pairs_of_head))}, {frozen = true})
@@ -116,21 +116,21 @@ function Model:grid(frames, height, width)
   return -(-frames // P[1]), -(-height // P[2]), -(-width // P[3])
 end
 
--- The dtype that it computes in, asked of the layer that comes first: where ranks share weights, to
--- ask a later one gathers its bucket now, and lets gradients wait for the end of the pass.
+-- The dtype in which it computes, from its first layer. If ranks share weights, reading a later
+-- layer would gather its bucket now and delay gradients until the end of the pass.
 local function dtype_of(self, g) return g:param(self.x_embedder.weight).dtype end
 
--- whether this run holds in bf16 what the reference holds so
+-- does this run round to bf16 what the reference rounds?
 function Model:rounds(g) return self.config.compat and dtype_of(self, g) == "bf16" end
 
---- The rotation of temporal blocks, as nn.SelfAttention takes it.
+--- The rotation of temporal blocks, for nn.SelfAttention.
 function Model:rope(g, frames)
   local d = self.config.hidden_size // self.config.num_heads
   local cos, sin = positions.rotation(g, frames, d, self:rounds(g))
   return {cos = cos, sin = sin}
 end
 
--- round half to even, as the reference does
+-- rounds half to even, as the reference does
 local function round_even(x)
   local r = math.floor(x + 0.5)
   if r - x == 0.5 and r % 2 == 1 then
@@ -152,7 +152,7 @@ function Model:positions(g, frames, rows, cols, io)
   return space, positions.frames(g, frames, D)
 end
 
---- The caption after the drop: rows of the null caption where `drop` is true.
+--- The caption after the drop: rows of the null caption if `drop` is true.
 ---@param y mr.Value      [B, L, caption_channels]
 ---@param drop mr.Value   bool [B]
 function Model:drop_caption(g, y, drop)
@@ -163,7 +163,7 @@ end
 function Model:null_caption(g, B, L)
   local c = self.config
   if L > c.model_max_length then
-    base.raise("MR_E_SHAPE", string.format("text has %d tokens, the model knows %d; try: "
+    base.raise("MR_E_SHAPE", string.format("text has %d tokens, but the model has only %d; try: "
       .. "model.model_max_length = %d",
       L, c.model_max_length, L))
   end
@@ -171,8 +171,8 @@ function Model:null_caption(g, B, L)
   return rows:expand{B, L, c.caption_channels}
 end
 
--- Cells below the picture, zero, so that the rows of tokens are a multiple of io.rows: the fork of
--- the reference that trains by ranks gives each as many (reference section 1.6).
+-- Adds zero cells below the picture, so that the rows of tokens are a multiple of io.rows: the fork
+-- of the reference that trains on several ranks does so (reference section 1.6).
 local function pad_rows(g, x, P, rows, multiple)
   local B, C, T_, H, W = table.unpack(x.shape)
   local more = (-rows % multiple) * P[2]
@@ -183,7 +183,7 @@ local function pad_rows(g, x, P, rows, multiple)
   return G.concat({x, zero:expand{B, C, T_, more, W}}, 3), H
 end
 
---- Add the nodes of one forward pass.
+--- Adds the nodes of one forward pass.
 ---@param g mr.Graph
 ---@param io table
 --   x         [B, in_channels, T, H, W]
@@ -265,7 +265,7 @@ function Model:forward(g, io)
   return height and out:slice(3, 0, height) or out
 end
 
--- final modulation, projection to pixels of the latent
+-- the final modulation, and the projection to the latent
 function Model:finish(g, x, t, t0, io, size)
   local x_mask, sequence = io.x_mask, io.sequence
   local D, P, B, frames = self.config.hidden_size, self.config.patch_size, x.shape[1], x.shape[2]
@@ -292,7 +292,7 @@ function Model:finish(g, x, t, t0, io, size)
     {pt = P[1], ph = P[2], pw = P[3], dims = {self.out_channels, size[1], size[2], size[3]}}))
 end
 
--- what Muon updates of it: matrices of the blocks
+-- The parameters that Muon updates: matrices of the blocks
 stdit3.matrices = {"^spatial_blocks%..*%.weight$", "^temporal_blocks%..*%.weight$"}
 
 return stdit3

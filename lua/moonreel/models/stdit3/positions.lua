@@ -1,6 +1,6 @@
---- Positions of STDiT3: sinusoids of cells and frames, rotations of heads.
--- The reference holds sizes, frequencies and angles in the compute dtype (reference opensora-1.2,
--- section 1.5). Under compat a bf16 model does the same; `rounded` below says so.
+--- Positions of STDiT3: sinusoids of cells and frames, rotations of heads. The reference computes
+-- sizes, frequencies and angles in the compute dtype (reference opensora-1.2, section 1.5). Under
+-- compat a bf16 model does the same; `rounded` below means this.
 -- @module moonreel.models.stdit3.positions
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -22,11 +22,11 @@ function positions.frequencies(n, rounded)
   return list
 end
 
---- The value as a dtype holds it, in f32.
+--- The value rounded to a dtype, in f32.
 function positions.held(x, dtype) return nn.cast(nn.cast(x, dtype), "f32") end
 
 -- Sinusoids [#at, dim] of positions. Options: sin_first; rounded: frequencies are bf16;
--- round_angles: then angles are, too.
+-- round_angles: angles are bf16, too.
 local function waves(g, at, dim, options)
   local n, half = #at, dim // 2
   if not options.rounded then
@@ -44,7 +44,7 @@ local function waves(g, at, dim, options)
   return wave:reshape{n, half, 2}:permute{0, 2, 1}:reshape{n, dim}
 end
 
---- Scale of the position table: 1 for the size that the model was made for.
+--- Scale of the position table: 1 for the model's original size.
 ---@param height number  pixels
 ---@param width number
 ---@param input_sq_size number
@@ -60,7 +60,7 @@ end
 ---@param g mr.Graph
 ---@param rows integer      H'
 ---@param cols integer      W'
----@param scale number      of positions.scale
+---@from positions.scale
 ---@param base_size number
 ---@param D integer
 ---@param rounded boolean|nil  frequencies are bf16

@@ -1,4 +1,4 @@
---- Weights of STDiT3 under other names: those of PixArt-Sigma, which its stages start from. Ref:
+--- Weights of STDiT3 under other names: those of PixArt-Sigma, from which its stages start. Ref:
 -- weights.md, opensora-1.2.md 7.7.
 -- @module moonreel.models.stdit3.weights
 local T = require "moonreel.core.tensor"
@@ -10,14 +10,14 @@ local function is_pixart(has)
   return has["blocks.0.scale_shift_table"] and not has["spatial_blocks.0.scale_shift_table"]
 end
 
--- a kernel over one picture is one over a clip that sees a frame at a time
+-- a kernel over one picture becomes one over a clip that reads a single frame
 local function add_time(t, shape)
   if #t.shape == 4 and #shape == 5 and shape[3] == 1 and T.count(t.shape) == T.count(shape) then
     return t:reshape(shape), "a time axis of 1"
   end
 end
 
--- the null caption, cut or continued by its last row
+-- the null caption, cut or extended by its last row
 local function set_rows(t, shape)
   local have, want = t.shape[1], shape[1]
   if #t.shape ~= 2 or t.shape[2] ~= shape[2] or have == 0 then
@@ -29,7 +29,7 @@ local function set_rows(t, shape)
     out:slice(0, i, i + 1):copy_from(t:slice(0, have - 1, have))
   end
   return out, have > want and ("cut to %d rows"):format(want)
-    or ("continued to %d rows by its last one"):format(want)
+    or ("extended to %d rows by repeating the last one"):format(want)
 end
 
 return {
@@ -48,7 +48,7 @@ return {
       rename = { { "^blocks%.", "spatial_blocks." } },
       dropped = { pos_embed = COMPUTED, pos_embed_temporal = COMPUTED },
       fresh = {
-        { "^temporal_blocks%.", "fresh, they change nothing", "temporal_blocks.*" },
+        { "^temporal_blocks%.", "new; at first they change nothing", "temporal_blocks.*" },
         { "^spatial_blocks%.%d+%.attn%.[qk]_norm%.", "images were trained without",
           "spatial_blocks.*.attn.[qk]_norm.*" },
         { "^fps_embedder%.", "images have no rate", "fps_embedder.*" },

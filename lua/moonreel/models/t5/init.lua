@@ -12,20 +12,20 @@ local weights = require "moonreel.models.t5.weights"
 
 local t5 = {}
 
---- Its weights lie in files of their own and are in no checkpoint of a run; in addition to them,
--- what else decides its features.
+--- Its weights are in separate files and are not part of checkpoints; `files` also decide its
+-- features.
 t5.apart, t5.files = true, { "spiece.model" }
 
 local KEPT = 8  -- compiled shapes of a part
 
 local Text = features.class(sizes)
 
---- The encoder of a recipe. A released one is known by its name too, when its files are not there.
+--- The encoder of a recipe. A released one is known by its name even if its files are not there.
 ---@param _ mr.Params
 ---@param config table  from_pretrained, model_max_length, residency; padding (nil: "skip"); cleans
 ---   (nil: true)
 ---@param run table     dtype, compat
----@return mr.Text      apart; sizes; width and max_length of its features; tokens() once
+---@return mr.Text      apart; sizes; width and max_length of its features; tokens() after
 ---   moonreel.embed has loaded it; cleans: prompts are cleaned first
 function t5.new(_, config, run)
   local path = config.from_pretrained
@@ -45,7 +45,7 @@ function t5.new(_, config, run)
     residency = config.residency, compat = run.compat }, Text)
 end
 
---- The encoder of a folder that is open; its sizes come with the tensors.
+--- The encoder of an open folder; its sizes come from the tensors.
 ---@param path string
 ---@param o table     dtype
 ---@return mr.Text
@@ -54,9 +54,9 @@ function t5.of_file(path, o)
     dtype = o.dtype }, Text)
 end
 
--- ---- its files
+-- ---- files
 
---- Take its sizes from tensors and config.json.
+--- Reads its sizes from tensors and config.json.
 ---@param shape_of fun(name: string): integer[]|nil
 ---@param path string
 function Text:read(shape_of, path)
@@ -64,20 +64,20 @@ function Text:read(shape_of, path)
   self.width = self.sizes.d_model
 end
 
---- Its sizes for people.
+--- Its sizes as text.
 function Text:about() return ("%d blocks of %d"):format(self.sizes.num_layers, self.width) end
 
--- ---- what runs
+-- ---- calls
 
---- What ranks that share its layers share equally: {name, how many}.
+--- The quantities that ranks which share its layers must divide: {name, count}.
 ---@return table[]
 function Text:shares()
   return { { "attention heads (num_heads)", self.sizes.num_heads },
     { "channels of the MLP (d_ff)", self.sizes.d_ff } }
 end
 
---- What has weights of its own: all of it, or what comes before all blocks, one block, and what
--- comes behind them.
+--- Its parts with weights: the whole encoder; or the layers before the blocks, one block, and the
+-- layers after them.
 ---@param way string  "all" or "stream"
 function Text:parts(way)
   local s, group = self.sizes, { split = self.split }
@@ -96,10 +96,10 @@ function Text:parts(way)
     in_encoder("final", network.final) }
 end
 
---- What runs for texts of one length: x, their words, and len to y.
+--- The calls for texts of one length: from x, their words, and len to y.
 ---@param _ string    job "encode"
 ---@param s table     n texts of L places in dtype; lengths: whether padding is skipped
----@param way string  as of parts
+---@as in parts
 function Text:calls(_, s, way)
   local of, split, list = self.sizes, self.split, {}
   local heads, own = split:share(of.num_heads), (split:tokens(s.L))
@@ -119,7 +119,7 @@ function Text:calls(_, s, way)
   add("bias", {}, { "bias", 0, heads }, function(g, bias) return bias:forward(g, s.L) end).key
     = tostring(s.L)
   local bias = { "bias", 0, dtype = s.dtype, shape = { heads, s.L, s.L } }
-  -- of ranks that share layers each has some tokens between blocks
+  -- each rank that shares layers has some of the tokens between blocks
   local mine = { "own", 0, dtype = s.dtype, shape = { s.n, 1, own, of.d_model } }
   for i = 0, of.num_layers - 1 do
     local first = i == 0 and own < s.L
@@ -135,12 +135,12 @@ function Text:calls(_, s, way)
   return list
 end
 
---- What calls take of a group of texts.
+--- The inputs of calls for a group of texts.
 ---@param source mr.TextSource
----@param group table   lists of ids; L: places of each, those behind its ids stay zero; counts of
+---@param group table   lists of ids; L: places of each; places after its ids stay zero; counts of
 ---   ids
 ---@param dtype string
----@param rows table    rows that the batch has read so far, by id; others are added
+---@rows that the batch has read so far, by id; new rows are added
 ---@return table        x [B, 1, L, d_model], len i32 [B]
 function Text:values(source, group, dtype, rows)
   return { x = self:words(source, group, dtype, rows),

@@ -8,13 +8,13 @@ local ops = require "moonreel.core.op"
 
 local network = {}
 
--- a number as f32 holds it
+-- rounds a number to f32
 local function f32(x) return (string.unpack("<f", string.pack("<f", x))) end
 
---- The buckets of distances to keys: near ones have one each, those further off share, up to the
--- largest distance; keys behind the query have half of the buckets. Rounded as f32 arithmetic does.
+--- The buckets of distances to keys: near keys have one each, more distant ones share them, up to
+-- the largest distance; keys after the query have half of the buckets. Rounded like f32 arithmetic.
 ---@param count integer     buckets
----@param furthest integer  distances from here on share the last one
+---@distances from here on share the last bucket
 ---@return fun(rel: integer): integer  bucket of key position - query position
 function network.bucket(count, furthest)
   local half = count // 2
@@ -33,9 +33,9 @@ end
 local Block = {}
 Block.__index = Block
 
---- Declare a block.
+--- Declares a block.
 ---@param scope mr.Scope  "encoder.block.3"
----@param sizes table     of moonreel.models.t5.sizes
+---@from moonreel.models.t5.sizes
 function network.block(scope, sizes)
   local D, inner, split = sizes.d_model, sizes.num_heads * sizes.d_kv, scope:split()
   local by_heads, by_hidden = { bias = false, columns = { inner } },
@@ -56,11 +56,11 @@ function network.block(scope, sizes)
   return self
 end
 
---- Add the nodes of a block.
----@param x mr.Value         [B, 1, own L, D]: of ranks that share it each has some tokens
+--- Adds the nodes of a block.
+---@[B, 1, own L, D]: each rank that shares it has some tokens
 ---@param bias mr.Value      [own heads, L, L], added to the scores
 ---@param len mr.Value|nil   i32 [B]: tokens in use; nil: all
----@return mr.Value          like x
+---@return mr.Value          in the shape of x
 function Block:forward(g, x, bias, len)
   local B, L = x.shape[1], bias.shape[2]
   local h, heads = self.split:gather(g, self.norm1(g, x), L), {}
@@ -76,7 +76,7 @@ end
 local Bias = {}
 Bias.__index = Bias
 
---- Declare the table of position biases.
+--- Declares the table of position biases.
 ---@param scope mr.Scope  "encoder"
 function network.bias(scope, sizes)
   local rows, heads = sizes.relative_attention_num_buckets, sizes.num_heads
@@ -86,7 +86,7 @@ function network.bias(scope, sizes)
       nil, { heads }) }, Bias)
 end
 
---- The biases of every query and key.
+--- The biases for every query and key.
 ---@param L integer   tokens
 ---@return mr.Value   [own heads, L, L]
 function Bias:forward(g, L)
@@ -106,13 +106,13 @@ end
 local Encoder = {}
 Encoder.__index = Encoder
 
---- The norm behind the last block.
+--- Declares the norm after the last block.
 ---@param scope mr.Scope  "encoder"
 function network.final(scope, sizes)
   return nn.RMSNorm(scope, "final_layer_norm", sizes.d_model, sizes.layer_norm_epsilon)
 end
 
---- Declare all of the encoder but its words.
+--- Declares all of the encoder except its words.
 ---@param params mr.Params
 ---@param split mr.Split|nil  ranks that share its layers
 function network.new(params, sizes, split)
@@ -125,7 +125,7 @@ function network.new(params, sizes, split)
   return self
 end
 
---- Add the nodes of the encoder.
+--- Adds the nodes of the encoder.
 ---@param x mr.Value         [B, 1, L, D]: words
 ---@param len mr.Value|nil   i32 [B]: tokens in use; nil: all
 ---@param io table|nil       mask: [1, L, L] added to the biases; tap(name, value)

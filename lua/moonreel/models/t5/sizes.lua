@@ -53,7 +53,7 @@ local t5 = sizes.new {
   end,
 }
 
--- released models, for those who ask before the files are there. Ref: arXiv:1910.10683, v1.1
+-- sizes of released models, for use before the files exist. Ref: arXiv:1910.10683, v1.1
 local function released(d_model, d_ff, num_layers, num_heads)
   return { d_model = d_model, d_ff = d_ff, num_layers = num_layers, num_heads = num_heads,
     d_kv = 64, vocab_size = 32128, relative_attention_num_buckets = 32 }

@@ -9,7 +9,7 @@ local t5 = require "moonreel.models.t5"
 
 local text_embedder = {}
 
---- Its weights lie in files of their own; in addition to them, what else decides its features.
+--- Its weights are in separate files; `files` also decide its features.
 text_embedder.apart = true
 text_embedder.files = { t5.files[1], clip.files[1], clip.files[2] }
 
@@ -29,7 +29,7 @@ end
 function text_embedder.new(params, config, run)
   local path = config.from_pretrained
   if not path then
-    base.raise("MR_E_RECIPE", "type = text_embedder without from_pretrained; expected the folder "
+    base.raise("MR_E_RECIPE", "type = text_embedder needs from_pretrained; expected the folder "
       .. "of a T5 v1.1 (text_encoder) or of a CLIP (clip)")
   elseif is_clip(path) then
     return clip.new(params, { from_pretrained = path, at_most = config.max_length }, run)
