@@ -103,7 +103,7 @@ describe("ckpt.resolve", function()
     loads(outputs .. "/*-demo/epoch*-global_step*", ckpt.dir(again, 6))
     loads(demo .. "/ckpt/step-*1?", ckpt.dir(demo, 10))
     loads(outputs .. "/00[12]-*", ckpt.dir(other, 300))
-    assert.matches("nothing matches", fails(outputs .. "/zz*", outputs))
+    assert.matches("no path matches this pattern", fails(outputs .. "/zz*", outputs))
   end)
 
   it("refuses what is not there", function()

@@ -162,7 +162,7 @@ describe("start weights", function()
       return (select(2, pcall(start.refuse, "odd", report))).message
     end
     assert.matches("odd: 1 tensors are of another shape, the first is 'c', %[3%] in the file, "
-      .. "%[2%] in the model; try: without %-%-strict", refused())
+      .. "%[2%] in the model; try: leave %-%-strict out", refused())
     report.differ = {}
     assert.matches("odd: 2 tensors are missing, the first is 'b'; try", refused())
     report.missing = {}
@@ -199,7 +199,7 @@ describe("start weights", function()
       ["module.w"] = tensor({ 1 }, 2) })
     local report = read(dir.path .. "/twice.safetensors", { { name = "w", shape = { 1 } } })
     assert.equal(1, #report.dropped)
-    assert.matches(" stands for the same", report.dropped[1].why)
+    assert.matches(" is the same parameter", report.dropped[1].why)
   end)
 
   it("that contradict config.json beside them name field and tensor, with both values", function()

@@ -94,7 +94,7 @@ describe("a run that was killed and goes on", function()
     local first = text:match('"keys":"(%x+)"')
     base.replace_file(path, text:gsub('("keys":")%x+(","kind":"step","loss":[%d.]+,"lr":[%d.]+,'
       .. '"samples":%d+,"step":20)', "%1" .. first .. "%2"))
-    assert.matches("step 20: it has the samples of step 1\n.*1 of 24 steps are not proven",
+    assert.matches("step 20: it repeats the samples of step 1\n.*1 of 24 steps are not proven",
       (audit("a", 1)))
     local report = json.decode((run("order --json --audit " .. dir_of("a"), 1)))
     assert.same({ false, 24, 20 },

@@ -41,7 +41,7 @@ describe("train", function()
     local home = demo_data.run_dir(dir.path .. "/out", "folder")
     local output, errors, code = folder.moonreel("train " .. home)
     assert.equal(0, code, errors)
-    assert.matches("done: step 1, all steps were done before; to go on: moonreel train "
+    assert.matches("done: step 1, all steps were done before; to continue: moonreel train "
       .. home:gsub("%p", "%%%0") .. " steps=N, with N above 1, or more epochs\n", output)
     assert.is_true(os.rename(home, dir.path .. "/moved"))
     output, errors, code = folder.moonreel("train ./moved steps=2", ("cd '%s' &&"):format(dir.path))

@@ -70,7 +70,7 @@ describe("ranks of several hosts", function()
       or output == "1 of 2: a -n\n0 of 2: a -n\n", output)
     output, exit = run(file .. "--exclude one --include one " .. script)
     assert.equal(2, exit)
-    assert.matches("%-%-include and %-%-exclude: expected one of them", output)
+    assert.matches("%-%-include and %-%-exclude: expected only one of the two", output)
     for words, part in pairs {
       [file] = "hosts: expected the command that each rank runs",
       ["--hostfile"] = "--hostfile: expected a value and the command that each rank runs",

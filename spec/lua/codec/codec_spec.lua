@@ -328,10 +328,10 @@ describe("codec", function()
           .. "block_res_blocks%.0%.1%.conv1%.conv%.weight'", changed("blocks", '"num_res_blocks":1',
           '"num_res_blocks":3'))
         assert.matches("norm_num_groups is 3, but block_out_channels%[0%] gives 8 channels, which "
-          .. "do not fall", changed("groups", '"norm_num_groups":4', '"norm_num_groups":3'))
-        assert.matches("num_groups is 16, but channel_multipliers%[0%] gives 8 channels, which do "
-          .. "not fall", changed("frames", '"num_groups":4,"num_res', '"num_groups":16,"num_res'))
-        assert.matches("block_out_channels is %[%]; expected what is like",
+          .. "cannot be", changed("groups", '"norm_num_groups":4', '"norm_num_groups":3'))
+        assert.matches("num_groups is 16, but channel_multipliers%[0%] gives 8 channels, which "
+          .. "cannot be", changed("frames", '"num_groups":4,"num_res', '"num_groups":16,"num_res'))
+        assert.matches("block_out_channels is %[%]; expected a value like",
           changed("none", "%[8,8,16,16%]", "[]"))
         for _, value in ipairs{"7", "[1]", '"x"', "null"} do
           assert.matches("config%.json: expected an object", changed("object", "^.*$", value))

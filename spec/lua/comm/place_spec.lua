@@ -118,9 +118,9 @@ describe("the place of a process", function()
     end)
 
   it("is refused where it makes no sense", function()
-    fails("MR_E_NODE", "RANK=3 is set, WORLD_SIZE is not: expected both, as of torchrun, or "
-      .. "neither; try: unset RANK", find, { RANK = "3", WORLD_SIZE = "" })
-    fails("MR_E_NODE", "OMPI_COMM_WORLD_SIZE=2 is set, OMPI_COMM_WORLD_RANK is not", find,
+    fails("MR_E_NODE", "RANK=3 is set, but WORLD_SIZE is not; expected both, as set by torchrun, "
+      .. "or neither; try: unset RANK", find, { RANK = "3", WORLD_SIZE = "" })
+    fails("MR_E_NODE", "OMPI_COMM_WORLD_SIZE=2 is set, but OMPI_COMM_WORLD_RANK is not", find,
       { OMPI_COMM_WORLD_SIZE = "2" })
     fails("MR_E_NODE", "RANK=%-1: expected a whole number from 0 to 2147483647", find,
       { RANK = "-1", WORLD_SIZE = "2" })
@@ -136,7 +136,7 @@ describe("the place of a process", function()
       find, { RANK = "x", WORLD_SIZE = "2" })
     fails("MR_E_NODE", "WORLD_SIZE=0: expected a whole number from 1 to 1048576",
       find, { RANK = "0", WORLD_SIZE = "0" })
-    fails("MR_E_NODE", "MASTER_ADDR is not: expected the host of rank 0", find,
+    fails("MR_E_NODE", "MASTER_ADDR is not; expected the host of rank 0", find,
       { RANK = "0", WORLD_SIZE = "2" })
     fails("MR_E_NODE", "SLURM_JOB_NODELIST is not", find,
       { SLURM_PROCID = "0", SLURM_STEP_NUM_TASKS = "2" })

@@ -142,7 +142,8 @@ describe("families from outside", function()
     text, exit = run { "train", out .. "/toys.lua", "clip.type=mean", "clip.from_pretrained=" .. out
       .. "/text", "dataset.data_path=" .. demo_data.path() }
     assert.is_true(exit ~= 0)
-    assert.matches("clip%.type = mean: model%.type = STDiT3 takes no vector of a caption", text)
+    assert.matches("clip%.type = mean: model%.type = STDiT3 does not use a vector of a caption",
+      text)
   end)
 
   it("are planned: bytes of their weights, and of their calls at work", function()

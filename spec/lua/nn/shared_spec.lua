@@ -365,12 +365,12 @@ describe("nn.shared", function()
     end
     refused("hunyuan_vae", { block_out_channels = { 12, 12, 12, 12 }, norm_num_groups = 12,
       time_compression_ratio = 4, spatial_compression_ratio = 8, piece_size = 0 }, 5,
-      "plugin_config_ae%.tp_size = 5: norm_num_groups is 12, which does not fall into 5 equal "
+      "plugin_config_ae%.tp_size = 5: norm_num_groups is 12, which cannot be divided into 5 equal "
       .. "parts; try: plugin_config_ae%.tp_size = 4 or 6$")
     refused("dc_ae", { in_channels = 3, out_channels = 3, latent_channels = 8,
       widths = { 32, 64, 64 }, encoder_blocks = { 1, 1, 1 }, decoder_blocks = { 1, 1, 1 },
       attention_levels = 1, temporal_levels = {}, frames_at_once = 0 }, 4,
-      "tp_size = 4: the number of heads of widths%[2%] is 2, which does not fall into 4 equal "
+      "tp_size = 4: the number of heads of widths%[2%] is 2, which cannot be divided into 4 equal "
       .. "parts; try: plugin_config_ae%.tp_size = 2$")
   end)
 
@@ -427,7 +427,7 @@ describe("nn.shared", function()
       vae_temporal = { filters = 4, channel_multipliers = { 1, 1, 1, 1 }, num_groups = 2 } })
     auto:read "nowhere"
     refused(auto, "encode", 2, 1, 22, 16, "plugin_config_ae%.sp_size = 2: pictures are 22 pixels "
-      .. "high, and ranks share rows of cells of 4; try: a height of 20 or 24$")
+      .. "high, but ranks share rows of cells of 4; try: a height of 20 or 24$")
   end)
 
   it("refuses stripes that kernels reach over, and says what goes", function()
@@ -437,8 +437,8 @@ describe("nn.shared", function()
       spatial_compression_ratio = 8, mid_block_add_attention = true, piece_size = 0 },
       { dtype = "f32" })
     refused(hunyuan, "encode", 4, 1, 24, 16, "4 ranks share 3 rows of cells, 8 pixels each: a "
-      .. "convolution reads 1 of its neighbour's rows, which has 0; try: plugin_config_ae%.sp_size "
-      .. "= 2, or clips 32 pixels high")
+      .. "convolution reads 1 rows of its neighbour, which has only 0; try: "
+      .. "plugin_config_ae%.sp_size = 2, or clips 32 pixels high")
     local dc = require("moonreel.models.dc_ae").new(nil, { in_channels = 3, out_channels = 3,
       latent_channels = 8, widths = { 8, 16, 32 }, encoder_blocks = { 1, 0, 1 },
       decoder_blocks = { 1, 1, 1 }, attention_levels = 1, temporal_levels = { 1 },
@@ -446,12 +446,12 @@ describe("nn.shared", function()
     -- the neighbours of queries, keys and values are 5 x 5 x 5 cells
     for _, job in ipairs { "encode", "decode" } do
       refused(dc, job, 4, 2, 20, 8, "4 ranks share 5 rows of cells, 4 pixels each: a convolution "
-        .. "reads 2 of its neighbour's rows, which has 1; try: plugin_config_ae%.sp_size = 2, or "
-        .. "clips 32 pixels high")
+        .. "reads 2 rows of its neighbour, which has only 1; try: plugin_config_ae%.sp_size = 2, "
+        .. "or clips 32 pixels high")
     end
     -- half as many ranks would have a row each: too few for those
     refused(dc, "encode", 8, 1, 20, 8, "8 ranks share 5 rows of cells, 4 pixels each: a "
-      .. "convolution reads 2 of its neighbour's rows, which has 0; try: plugin_config_ae%.sp_size "
-      .. "= 2, or clips 64 pixels high")
+      .. "convolution reads 2 rows of its neighbour, which has only 0; try: "
+      .. "plugin_config_ae%.sp_size = 2, or clips 64 pixels high")
   end)
 end)

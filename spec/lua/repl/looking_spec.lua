@@ -48,16 +48,16 @@ describe("looking at", function()
     end)
 
     it("says that everything was verified, once it was", function()
-      assert.matches("^verified +tensors +size\n.-step%-0+4 +%d+ +.-\nevery byte is as its hash "
-        .. "says$", feed "ckpt:verify()")
+      assert.matches("^verified +tensors +size\n.-step%-0+4 +%d+ +.-\nevery byte matches its "
+        .. "hash$", feed "ckpt:verify()")
       assert.matches(", verified$", feed "ckpt")
       assert.matches("\nverified$", feed "ckpt.lineage")
       assert.matches("not verified", feed 'open("DIR/runs/001-demo")')
     end)
 
     it("names the nearest of what is not in it", function()
-      assert.matches("step%-0+4: no tensor, field or method 'x_embedder.proj.wieght', did you mean "
-        .. "'x_embedder.proj.weight'%?", feed 'ckpt["x_embedder.proj.wieght"]')
+      assert.matches("step%-0+4: there is no tensor, field or method 'x_embedder.proj.wieght', "
+        .. "did you mean 'x_embedder.proj.weight'%?", feed 'ckpt["x_embedder.proj.wieght"]')
       assert.matches("did you mean 'lineage'%?", feed "ckpt.linage")
       assert.matches("did you mean 'moments'%?", feed 'ckpt:momnets()')
       assert.matches("no tensor, field or method 'banana'; try: ckpt:ls%(%)", feed "ckpt.banana")

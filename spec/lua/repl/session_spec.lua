@@ -124,7 +124,7 @@ describe("the prompt", function()
     assert.matches("ops%.linear%(x, w, b%) %-> y", help '"linear"')
     assert.matches("ops%.silu", help "ops.silu")
     assert.matches("optim%.lr: ", help '"optim.lr"')
-    assert.matches("Write one picture as PNG", help "data.png")
+    assert.matches("Writes one picture as PNG", help "data.png")
     assert.matches("^mr%.Tensor: .*\n.* hist .* shape .* stats .*transpose",
       help "T.new('f32', {1})")
     -- the rows of the bindings: of a module, of a method, of a device; by value and by name

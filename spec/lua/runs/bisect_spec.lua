@@ -110,7 +110,7 @@ describe("moonreel ckpt bisect", function()
       report[#report + 1] = line:sub(24)
     end
     assert.same({ "step 4 skipped: no good sample", "step 5: back to step 2: a spike",
-      "step 4: the learning rate goes from 0.5 to 0.05",
+      "step 4: the learning rate changes from 0.5 to 0.05",
       "step 4 is a spike of the gradient norm: 9, limit 8; action -" }, report)
     local r = json.decode((select(2, call("test $n -lt 6 || exit 7", "--json"))))
     assert.same({ "found", 4, 6, { 0, 7, 0 } }, { r.outcome, r.good.step, r.bad.step,

@@ -22,7 +22,7 @@ describe("runs next to each other", function()
     assert.same({}, compare.settings { a, a })
     assert.equal(1, #compare.settings { a, b, a })
     local _, problem = pcall(compare.settings, { a, dir.path .. "/c" })
-    assert.matches("c/settings.json: no such file", tostring(problem))
+    assert.matches("c/settings.json: there is no such file", tostring(problem))
   end)
 
   it("have the losses of the steps that count", function()
@@ -41,6 +41,6 @@ describe("runs next to each other", function()
       many[i] = { name = "x", points = {} }
     end
     local _, problem = pcall(compare.chart, many)
-    assert.matches("runs: %-%-compare: 9 runs; expected at most 8", tostring(problem))
+    assert.matches("runs: %-%-compare: got 9 runs; expected at most 8", tostring(problem))
   end)
 end)

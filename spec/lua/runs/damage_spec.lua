@@ -35,11 +35,11 @@ describe("an edited journal", function()
   end)
 
   it("is named by file and line: what is no JSON, missing or there twice", function()
-    assert.same({ "journal.jsonl:3: no object of JSON, it is passed over: {broken\\x01",
+    assert.same({ "journal.jsonl:3: is not a JSON object and is skipped: {broken\\x01",
       "journal.jsonl:5: step 2 is missing before it" }, (found("broken", function(lines)
         lines[3] = "{broken\1"
       end)))
-    assert.same({ "journal.jsonl:2: no object of JSON, it is passed over: [1]",
+    assert.same({ "journal.jsonl:2: is not a JSON object and is skipped: [1]",
       "journal.jsonl:3: step 1 is missing before it" }, (found("array", function(lines)
         lines[2] = "[1]"
       end)))
@@ -50,7 +50,7 @@ describe("an edited journal", function()
         table.remove(lines, 3)
         table.remove(lines, 2)
       end)))
-    assert.same({ "journal.jsonl:4: step 2 stands before it already" }, (found("twice",
+    assert.same({ "journal.jsonl:4: step 2 occurs before it already" }, (found("twice",
       function(lines) table.insert(lines, 4, lines[3]) end)))
   end)
 
@@ -62,7 +62,7 @@ describe("an edited journal", function()
         "log @ --export tensorboard", "log @ --export wandb", "runs --compare @ @" } do
       local out, err, code = folder.moonreel((words:gsub("@", run_dir)))
       assert.equal(0, code, words .. err)
-      assert.matches("note: [^\n]*/shown/journal.jsonl:11: no object of JSON, it is passed over: ",
+      assert.matches("note: [^\n]*/shown/journal.jsonl:11: is not a JSON object and is skipped: ",
         err)
       assert.is_true(#out > 0)
     end

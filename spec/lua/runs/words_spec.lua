@@ -23,8 +23,8 @@ describe("a line of a journal", function()
         text = "no space" },
       ["stopped on request (signal 2) at step 4"] = { kind = "stop", step = 4, signal = 2 },
       ["done: step 4, loss 0.5000"] = { kind = "end", step = 4, loss = 0.5 },
-      ["done: step 4, all steps were done before; to go on: moonreel train RUN stages.a.steps=N, "
-        .. "with N above 4, or more epochs"] = { kind = "end", step = 4,
+      ["done: step 4, all steps were done before; to continue: moonreel train RUN "
+        .. "stages.a.steps=N, with N above 4, or more epochs"] = { kind = "end", step = 4,
         data = { hits = 0, waits = 0 } },
       ["done: step 5, loss -"] = { kind = "end", step = 5, data = { hits = 1, waits = 0 } },
       ["error at step 4: out of memory"] = { kind = "error", step = 4, text = "out of memory" },
@@ -49,7 +49,7 @@ describe("a line of a journal", function()
         ["weights/all/ema_drift"] = 0.25 } },
       ["step 4: 3 values are not finite, in ema.a and others; it is not saved"] = { step = 4,
         kind = "nonfinite", values = 3, tensors = { "ema.a", "b" } },
-      ["7 lines of the journal are missing: the disk did not take them"] = { kind = "gap",
+      ["7 lines of the journal are missing: the disk did not accept them"] = { kind = "gap",
         lines = 7 },
       ["note: lower lr\\x0anext"] = { kind = "note", text = "lower lr\nnext" },
       ["gauge: rank 3, step 4, value 2.5"] = { kind = "gauge", step = 4, value = 2.5, rank = 3,

@@ -269,10 +269,10 @@ describe("a rendering of 2.0", function()
     weights.t5(t5, 1, { d_model = 48 })
     weights.clip(clip_folder, 1, { hidden_size = 16, num_attention_heads = 2 })
     local function opens(pattern, code, ...) fails(code, pattern, video, ...) end
-    opens("model.context_in_dim=32: .-model.context_in_dim is 32, the text encoder gives 48; try: "
-      .. "model.context_in_dim = 48", "MR_E_RECIPE", "text_encoder.from_pretrained=" .. t5)
-    opens("model.vec_in_dim=32: .-model.vec_in_dim is 32, the second text encoder gives 16; try: "
-      .. "model.vec_in_dim = 16", "MR_E_RECIPE", "clip.from_pretrained=" .. clip_folder)
+    opens("model.context_in_dim=32: .-model.context_in_dim is 32, but the text encoder gives 48; "
+      .. "try: model.context_in_dim = 48", "MR_E_RECIPE", "text_encoder.from_pretrained=" .. t5)
+    opens("model.vec_in_dim=32: .-model.vec_in_dim is 32, but the second text encoder gives "
+      .. "16; try: model.vec_in_dim = 16", "MR_E_RECIPE", "clip.from_pretrained=" .. clip_folder)
     opens("model.depth", "MR_E_CKPT", "model.depth=2")
   end)
 

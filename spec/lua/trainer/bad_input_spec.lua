@@ -77,7 +77,7 @@ describe("moonreel train", function()
       .. "features from a cache, which these encoders make", text)
     text, code = train("made", "model.drop_path=0.5 cached=true")
     assert.equal(3, code, text)
-    assert.matches("drop_path = 0%.5: no recipe known trains with stochastic depth", text)
+    assert.matches("drop_path = 0%.5: stochastic depth is not supported", text)
   end)
 
   it("says which line or argument led to what it cannot open or build", function()

@@ -230,7 +230,8 @@ describe("trainer.stages", function()
   it("checks all stages before the first one begins, and leaves nothing behind", function()
     for words, want in pairs {
       ["stages.c.model.drop_path=0.5"] = { 3,
-        "^moonreel: stage c: .*model.drop_path=0.5: model: drop_path = 0.5: no recipe known" },
+        "^moonreel: stage c: .*model.drop_path=0.5: model: drop_path = 0.5: "
+          .. "stochastic depth is not supported" },
       ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
         .. "stages.c.data_path=/nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,

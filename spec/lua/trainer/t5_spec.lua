@@ -58,7 +58,8 @@ describe("a run with T5", function()
     assert.equal(red, render "a red circle")
     assert.not_equal(red, render "a blue square moving left")
     -- its sizes are checked before anything is written
-    fails("MR_E_RECIPE", "model%.caption_channels is 64, the text encoder gives 32", trainer.run,
+    fails("MR_E_RECIPE", "model%.caption_channels is 64, but the text encoder gives 32",
+      trainer.run,
       bake("name=none", "model.caption_channels=64"), { write = function() end })
     fails("MR_E_RECIPE", "text_encoder%.from_pretrained: no config%.json in '.*nowhere'",
       trainer.run, bake("name=none", "text_encoder.from_pretrained=" .. out .. "/nowhere"),

@@ -93,8 +93,8 @@ describe("the autoencoder of pictures", function()
       { z_channels = 6 })
     fails("MR_E_CKPT", "%d+ tensors are missing, the first is '.*%.block%.1%.", open, path,
       { num_res_blocks = 2 })
-    fails("MR_E_RECIPE", "level 0 of the autoencoder has 4 channels, which do not fall into 3 "
-      .. "groups", made, { norm_groups = 3 })
+    fails("MR_E_RECIPE", "level 0 of the autoencoder has 4 channels, which cannot be divided "
+      .. "into 3 groups", made, { norm_groups = 3 })
     local function with(field, value)
       base.replace_file(path .. "/config.json", json.encode(nn.merged(CONFIG, { [field] = value })))
       return open, path

@@ -55,7 +55,7 @@ describe("the text encoder clip", function()
     local enc <close> = embed.open(path, { max_length = 300, say = function() end })
     assert.equal(77, enc.max_length)
     assert.equal(77, #enc.tok:ids(("x"):rep(200)))
-    fails("MR_E_RECIPE", "clip%.model_max_length is 78, the CLIP of '.*' has 77 places; try: "
+    fails("MR_E_RECIPE", "clip%.model_max_length is 78, but the CLIP of '.*' has 77 places; try: "
       .. "clip%.model_max_length = 77", new, path, 78)
   end)
 

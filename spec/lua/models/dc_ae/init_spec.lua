@@ -188,17 +188,17 @@ describe("the video DC-AE", function()
     local vae <close> = open()
     fails("MR_E_SHAPE", "a clip of 3 frames: this autoencoder takes 2n or 1; try: 2 frames",
       vae.encode, vae, clip(3, 4, 4))
-    fails("MR_E_SHAPE", "pictures of 6 x 9: this autoencoder takes multiples of 4; try: 4 x 8",
+    fails("MR_E_SHAPE", "pictures of 6 x 9: this autoencoder needs multiples of 4; try: 4 x 8",
       vae.encode, vae, clip(1, 6, 9))
     fails("MR_E_CKPT", "latent_channels is 4 in the recipe, but 'encoder%.project_out.*' is "
       .. "%[8,32,3,3,3%]: its axis 0 has 8; try: latent_channels = 8", open,
       { latent_channels = 4 })
     fails("MR_E_CKPT", "%d+ tensors are missing", open, { encoder_blocks = { 1, 1, 1 } })
     for text, change in pairs {
-      ["encoder_blocks has 2 entries; expected one for each of the 3 widths; try: as many"] =
+      ["encoder_blocks has 2 entries; expected one for each of the 3 widths"] =
         { encoder_blocks = { 1, 1 } },
       ["widths%[2%] is 16; expected a multiple of 32.*; try: 32"] = { widths = { 8, 16, 16 } },
-      ["widths%[0%] and widths%[1%] are 8 and 48; expected that four times"] =
+      ["widths%[0%] and widths%[1%] are 8 and 48; expected four times"] =
         { widths = { 8, 48, 32 } },
       ["temporal_levels has 1 twice; expected levels from 0 to 1, each once"] =
         { temporal_levels = { 1, 1 } },

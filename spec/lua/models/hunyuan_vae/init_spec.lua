@@ -124,8 +124,9 @@ describe("the Hunyuan video autoencoder", function()
     assert.same({ tile = 4, step = 3, blend = 4, keep = 12, more = 1 }, how.decode.time)
     assert.not_same(whole, encoded(fields, true))
     assert.same(whole, encoded({}, true))
-    fails("MR_E_RECIPE", "sample_size = 24 with tile_overlap_factor = 0%.25: tiles step by 18 and "
-      .. "keep 24, in cells of 8; expected equal steps; try: a multiple of 32", hunyuan.new, nil,
+    fails("MR_E_RECIPE", "sample_size = 24 with tile_overlap_factor = 0%.25: the step between "
+      .. "tiles would be 18, but the kept part 24, in cells of 8; expected both to be equal; try: "
+      .. "a multiple of 32", hunyuan.new, nil,
       nn.merged(FIELDS, fields, { sample_size = 24 }), { dtype = "f32", compat = true })
   end)
 
@@ -212,8 +213,8 @@ describe("the Hunyuan video autoencoder", function()
     fails("MR_E_CKPT", "%d+ tensors are missing", open, { layers_per_block = 2 })
     fails("MR_E_CKPT", "%d+ tensors have no place in this autoencoder", open,
       { mid_block_add_attention = false })
-    fails("MR_E_RECIPE", "block_out_channels%[0%] is 4 channels, which do not fall into "
-      .. "norm_num_groups = 3; try: 6", made, { norm_num_groups = 3 })
+    fails("MR_E_RECIPE", "block_out_channels%[0%] is 4 channels, which cannot be divided into "
+      .. "norm_num_groups = 3 groups; try: 6", made, { norm_num_groups = 3 })
     fails("MR_E_RECIPE", "4 levels with spatial_compression_ratio = 8 and "
       .. "time_compression_ratio = 2; expected 8 in space, and in time 4 or the same; "
       .. "try: spatial_compression_ratio = 8, time_compression_ratio = 4", made,

@@ -119,13 +119,13 @@ describe("MMDiT", function()
   end)
 
   it("says which inputs it lacks, or has no use for", function()
-    fails("MR_E_USAGE", "model%.cond_embed is true, and there is no condition", pass,
+    fails("MR_E_USAGE", "model%.cond_embed is true, but there is no condition", pass,
       { cond_embed = true })
-    fails("MR_E_USAGE", "there is a condition for the model, and model%.cond_embed is false", pass,
+    fails("MR_E_USAGE", "there is a condition for the model, but model%.cond_embed is false", pass,
       {}, { cond = { 2, 4, 2, 3, 5 } })
-    fails("MR_E_USAGE", "model%.guidance_embed is true, and there is no guidance", pass,
+    fails("MR_E_USAGE", "model%.guidance_embed is true, but there is no guidance", pass,
       { guidance_embed = true })
-    fails("MR_E_USAGE", "there is a guidance for the model, and model%.guidance_embed is false",
+    fails("MR_E_USAGE", "there is a guidance for the model, but model%.guidance_embed is false",
       pass, {}, { guidance = { 2 } })
   end)
 
@@ -134,13 +134,13 @@ describe("MMDiT", function()
       ["hidden_size 33 is not a multiple of num_heads 2"] = { hidden_size = 33 },
       ["entry 2 of axes_dim is 5; expected an even number"] = { axes_dim = { 4, 5, 6 } },
       ["entry 3 of axes_dim is 0; expected an even number"] = { axes_dim = { 8, 8, 0 } },
-      ["mlp_ratio is 0, which makes 32 channels 0 in the MLP"] = { mlp_ratio = 0 },
-      ["mlp_ratio is 1e%+300, which makes"] = { mlp_ratio = 1e300 },
-      ["axes_dim has 3 entries of 18 in all; expected 3 of 16, which is hidden_size 32 over "
+      ["mlp_ratio is 0, which turns 32 channels into 0 in the MLP"] = { mlp_ratio = 0 },
+      ["mlp_ratio is 1e%+300, which turns"] = { mlp_ratio = 1e300 },
+      ["axes_dim has 3 entries with sum 18; expected 3 with sum 16, which is hidden_size 32 over "
         .. "num_heads 2"] = { axes_dim = { 4, 6, 8 } },
       ["in_channels is 10; expected a multiple of 4, the cells of a patch"] =
         { in_channels = 10 },
-      ["linear = f8 multiplies widths that are multiples of 16; hidden_size is 32, times "
+      ["linear = f8 needs widths that are multiples of 16; hidden_size is 32, times "
         .. "mlp_ratio 40"] = { linear = "f8", mlp_ratio = 1.25 },
     } do
       fails("MR_E_RECIPE", text, mmdit.new, G.params "f32", nn.merged(small, change))
@@ -153,13 +153,13 @@ describe("MMDiT", function()
     end
     local f, config, parts = agree()
     f(config, parts)
-    fails("MR_E_RECIPE", "model%.in_channels is 12, the autoencoder gives 4 channels and "
+    fails("MR_E_RECIPE", "model%.in_channels is 12, but the autoencoder gives 4 channels and "
       .. "patch_size = 2 makes them 16; try: model%.in_channels = 16", agree { channels = 4 })
-    fails("MR_E_RECIPE", "model%.context_in_dim is 10, the text encoder gives 9; try: ",
+    fails("MR_E_RECIPE", "model%.context_in_dim is 10, but the text encoder gives 9; try: ",
       agree { width = 9 })
-    fails("MR_E_RECIPE", "model%.vec_in_dim is 8, the second text encoder gives 7",
+    fails("MR_E_RECIPE", "model%.vec_in_dim is 8, but the second text encoder gives 7",
       agree { vector = 7 })
     parts.vector = nil
-    fails("MR_E_RECIPE", "takes a vector of each caption, and clip is none", f, config, parts)
+    fails("MR_E_RECIPE", "needs a vector of each caption, but clip is not set", f, config, parts)
   end)
 end)

@@ -86,7 +86,7 @@ describe("models.opensora_vae", function()
     assert.equal(34, auto:head(10))
     local ok, problem = pcall(auto.head, auto, 7)
     assert.is_false(ok)
-    assert.matches("7 latent frames are no whole pieces; expected a multiple of 5$",
+    assert.matches("7 latent frames are not a whole number of pieces; expected a multiple of 5$",
       tostring(problem))
     assert.equal(17, auto:tail(102, 5))
     assert.equal(34, auto:tail(102, 6))
@@ -180,11 +180,11 @@ describe("models.opensora_vae", function()
     it("are refused where they are no sizes", function()
       for text, report in pairs{
         ['{"vae_2d": {"layers_per_block": "two"}}'] = "vae_2d%.layers_per_block is two; expected "
-          .. "what is like 2$",
+          .. "a value like 2$",
         ['{"vae_temporal": {"filters": 0}}'] = "vae_temporal%.filters is 0; expected",
-        ['{"block_out_channels": [8, true]}'] = "block_out_channels is %[8,true%]; expected what "
-          .. "is like %[128,256,512,512%]$",
-        ['{"layers_per_block": [1, 2]}'] = "layers_per_block is %[1,2%]; expected what is like 2$",
+        ['{"block_out_channels": [8, true]}'] = "block_out_channels is %[8,true%]; expected a "
+          .. "value like %[128,256,512,512%]$",
+        ['{"layers_per_block": [1, 2]}'] = "layers_per_block is %[1,2%]; expected a value like 2$",
         ['{"layers_per_block": [1, 2, -1, 0]}'] = "layers_per_block is %[1,2,%-1,0%]; expected",
         ['{"shift": [1, 2]}'] = "shift is %[1,2%]; expected 4 numbers$",
       } do

@@ -105,7 +105,7 @@ describe("models.stdit3", function()
       tostring(select(2, pcall(declare, tiny{hidden_size = 18, num_heads = 4}))))
     for _, c in ipairs { { hidden_size = 24, num_heads = 4, linear = "f8" },
         { hidden_size = 32, num_heads = 4, mlp_ratio = 2.25, linear = "f8" } } do
-      assert.matches("model: linear = f8 multiplies widths that are multiples of 16; hidden_size",
+      assert.matches("model: linear = f8 needs widths that are multiples of 16; hidden_size",
         tostring(select(2, pcall(declare, tiny(c)))))
     end
     declare(tiny{hidden_size = 32, num_heads = 4, linear = "f8"})

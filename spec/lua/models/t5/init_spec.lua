@@ -36,8 +36,8 @@ describe("the text encoder t5 of a recipe", function()
     fails("MR_E_RECIPE", "from_pretrained: no config%.json in 'x/y', and nothing is downloaded",
       new, "x/y", 7)
     dir:write("part/config.json", '{"d_model": 32}')
-    fails("MR_E_CKPT", "part/config%.json: no d_kv in it; expected that of a T5 v1%.1", new,
-      dir.path .. "/part", 7)
+    fails("MR_E_CKPT", "part/config%.json: there is no d_kv in it; expected the "
+      .. "config.json of a T5 v1%.1", new, dir.path .. "/part", 7)
     fails("MR_E_RECIPE", "no config%.json in '" .. dir.path:gsub("%W", "%%%0") .. "'", new,
       dir.path, 7)
   end)

@@ -29,14 +29,14 @@ describe("the text encoder text_embedder", function()
     weights.t5(dir.path .. "/no_clip", 1)
     local s = require("moonreel.settings").bake("opensora-2.0/train/stage1",
       { "clip.from_pretrained=" .. dir.path .. "/no_clip" })
-    fails("MR_E_RECIPE", "clip.from_pretrained=.*is no CLIP: it gives no vector of a caption; try: "
-      .. "the folder of a CLIP", require("moonreel.settings.blame").record, s, "model",
+    fails("MR_E_RECIPE", "clip.from_pretrained=.*is not a CLIP: it gives no vector of a caption; "
+      .. "try: the folder of a CLIP", require("moonreel.settings.blame").record, s, "model",
       require("moonreel.models.pipeline").of, s, "f32")
   end)
 
   it("is what the name says where there is no file", function()
     assert.equal(768, new("openai/clip-vit-large-patch14").width)
     assert.equal(4096, new("google/t5-v1_1-xxl").width)
-    fails("MR_E_RECIPE", "type = text_embedder without from_pretrained", new)
+    fails("MR_E_RECIPE", "type = text_embedder needs from_pretrained", new)
   end)
 end)
