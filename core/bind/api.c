@@ -93,11 +93,12 @@ static void push_entry(lua_State *L, const mr_bind_entry *entry)
     lua_setfield(L, -2, "options");
 }
 
-/* What every type of boxes has in addition to its entries; its function is the type's closure. */
+/* Describe close(), which every type of boxes has in addition to its entries. */
 static void push_close_row(lua_State *L, const mr_bind_face *face)
 {
-    static const mr_bind_entry entry = MR_ENTRY(
-        "close", NULL, "()", "Give back what it holds, now; harmless twice. Also with <close>.");
+    static const mr_bind_entry entry =
+        MR_ENTRY("close", NULL, "()",
+                 "Free its resources now; a second call does nothing. Also by <close>.");
     push_entry(L, &entry);
     luaL_getmetatable(L, face->name);
     lua_getfield(L, -1, "__close");
@@ -139,11 +140,11 @@ static const mr_bind_entry api_entries[] = {
     MR_ENTRY("ops", a_ops, "(): table[]",
              "Rows {name, doc, ref, inputs, outputs, attrs} of all ops, by name."),
     MR_ENTRY("faces", a_faces, "(): table",
-             "Of every module and type opened so far: name -> {name, doc, rows}; rows {name, "
-             "type, doc, call, options}."),
+             "Descriptions of every module and type opened so far: name -> {name, doc, rows}; rows "
+             "{name, type, doc, call, options}."),
     MR_ENTRY_END};
-static const mr_bind_face api_face = {
-    "moonreel.core.api", "What ops and bindings say of themselves.", api_entries, NULL};
+static const mr_bind_face api_face = {"moonreel.core.api", "Descriptions of ops and bindings.",
+                                      api_entries, NULL};
 
 MR_BIND_ROOM(api)
 {

@@ -31,8 +31,8 @@ mr_tensor *mr_bind_tensor(lua_State *L, int arg)
     return mr_bind_unbox(L, arg, TENSOR);
 }
 
-/* Lua's collector sees the few bytes of a tensor's box alone. It is asked for a round when tensors
- * hold more than at the least since its last one, by a quarter and at least by LET. */
+/* Lua's collector only knows the few bytes of a tensor's box. So start a collection when the memory
+ * of tensors has grown by a quarter, and by at least LET, since the minimum after the last one. */
 static void collect(lua_State *L)
 {
     enum { LET = 64 << 20 };
@@ -116,7 +116,7 @@ mr_bind_value *mr_bind_value_at(lua_State *L, int arg)
 {
     mr_bind_value *v = luaL_checkudata(L, arg, MR_VALUE);
     lua_getiuservalue(L, arg, 1);
-    mr_bind_unbox(L, -1, "mr.Graph"); // raises when the graph was closed
+    mr_bind_unbox(L, -1, "mr.Graph"); // raises if the graph is closed
     lua_pop(L, 1);
     return v;
 }

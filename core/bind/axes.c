@@ -10,7 +10,7 @@ int mr_bind_dims(lua_State *L, int arg, int64_t *dim)
     luaL_checktype(L, arg, LUA_TTABLE);
     lua_Integer n = luaL_len(L, arg);
     if (n > MR_MAX_RANK)
-        mr_bind_raise(L, MR_E_SHAPE, "%d dimensions: at most %d", (int)n, MR_MAX_RANK);
+        mr_bind_raise(L, MR_E_SHAPE, "%d dimensions; expected at most %d", (int)n, MR_MAX_RANK);
     for (int i = 0; i < (int)n; i++) {
         int ok;
         lua_geti(L, arg, i + 1);

@@ -25,7 +25,7 @@ static int b_mix(lua_State *L)
     return 1;
 }
 
-/* The purpose of a random stream: a short text, or its word. */
+/* The purpose of a random stream: a short text, or its hash word. */
 static uint64_t purpose_at(lua_State *L, int arg)
 {
     return lua_type(L, arg) == LUA_TSTRING ? mr_name_word(lua_tostring(L, arg))
@@ -115,7 +115,7 @@ static int b_wall(lua_State *L)
     return 1;
 }
 
-/* sleep(seconds): of this thread. */
+/* sleep(seconds): block this thread. */
 static int b_sleep(lua_State *L)
 {
     double seconds = luaL_checknumber(L, 1);
@@ -157,7 +157,7 @@ static int b_make_dir(lua_State *L)
     return 0;
 }
 
-/* new_dir(path) -> true; false: something has this path */
+/* new_dir(path) -> true; false: the path exists */
 static int b_new_dir(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -169,15 +169,15 @@ static int b_new_dir(lua_State *L)
     return 1;
 }
 
-/* link(from, to): one more name of a file; false where that cannot be: the file has gone, another
- * file system, or one without such names. */
+/* link(from, to): add a hard link to a file. False if that is impossible: the file is gone, or the
+ * file system does not support it. */
 static int b_link(lua_State *L)
 {
     lua_pushboolean(L, link(luaL_checkstring(L, 1), luaL_checkstring(L, 2)) == 0);
     return 1;
 }
 
-/* remove_dir(path): with everything in it; a missing one is fine. */
+/* remove_dir(path): remove a folder with its content; a missing one is fine. */
 static int b_remove_dir(lua_State *L)
 {
     mr_bind_check(L, mr_dir_remove(luaL_checkstring(L, 1)));
@@ -238,8 +238,8 @@ static int b_raise(lua_State *L)
     return mr_bind_raise(L, code, "%s", luaL_checkstring(L, 2));
 }
 
-/* What a terminal must not see: controls (C0, DEL, C1), marks that turn the direction of writing,
- * the byte order mark. */
+/* Whether a character must not reach a terminal: controls (C0, DEL, C1), marks that change the
+ * direction of writing, the byte order mark. */
 static bool is_hidden(uint32_t code)
 {
     static const struct {
@@ -273,7 +273,7 @@ static int b_printable(lua_State *L)
             mr_bind_check(L, mr_interrupt_check());
             look = at + LOOK_EVERY;
         }
-        // plain letters go over together
+        // copy printable ASCII in one piece
         size_t plain = at;
         while (plain < n && plain < look && text[plain] >= ' ' && text[plain] < 127)
             plain++;
@@ -292,7 +292,7 @@ static int b_printable(lua_State *L)
     return 1;
 }
 
-/* nearest(name, names): the one of a list that a mistyped name most likely means, or nil. */
+/* nearest(name, names): the name of a list that a mistyped name most likely means, or nil. */
 static int b_nearest(lua_State *L)
 {
     const char *name = luaL_checkstring(L, 1);
@@ -301,7 +301,7 @@ static int b_nearest(lua_State *L)
     const char **names = mr_bind_scratch(L, (n + 1) * sizeof *names);
     for (size_t i = 1; i <= n; i++) {
         if (lua_rawgeti(L, 2, (lua_Integer)i) == LUA_TSTRING)
-            names[used++] = lua_tostring(L, -1); // alive in the list
+            names[used++] = lua_tostring(L, -1); // the list keeps it alive
         lua_pop(L, 1);
     }
     lua_pushstring(L, mr_name_nearest(name, names));
@@ -347,9 +347,9 @@ static int b_trim(lua_State *L)
 
 static const mr_bind_entry base_entries[] = {
     MR_ENTRY("mix", b_mix, "(...: integer|string): integer",
-             "One well mixed word of 1 to 16 integers or names."),
+             "A hash word of 1 to 16 integers or names."),
     MR_ENTRY("name_word", b_name_word, "(name: string): integer",
-             "The word that a name stands for in mix() and in the streams of random numbers."),
+             "The word of a name in mix() and in streams of random numbers."),
     MR_ENTRY("random_uniform", b_random_uniform,
              "(seed: integer, purpose: integer|string, key: integer, epoch: integer, element?: "
              "integer): number",
@@ -364,47 +364,44 @@ static const mr_bind_entry base_entries[] = {
              "SHA-256 of a text, 64 hexadecimal digits."),
     MR_ENTRY("crc32", b_crc32, "(text: string): integer", "CRC-32 of a text, as zlib has it."),
     MR_ENTRY("crc32c", b_crc32c, "(text: string): integer", "CRC-32C (Castagnoli) of a text."),
-    MR_ENTRY("now_s", b_now, "(): number", "Seconds of a clock that only goes forward."),
+    MR_ENTRY("now_s", b_now, "(): number", "Seconds of a monotonic clock."),
     MR_ENTRY("wall_s", b_wall, "(): number", "Seconds since 1970, by the wall clock."),
     MR_ENTRY("sleep", b_sleep, "(seconds: number)", "Wait."),
     MR_ENTRY("read_file", b_read_file, "(path: string): string",
              "A whole file of at most 256 MiB."),
     MR_ENTRY("replace_file", b_replace_file, "(path: string, text: string)",
-             "Write a file so that it is there whole or not at all."),
+             "Write a file atomically: it exists completely or not at all."),
     MR_ENTRY("rename", b_rename, "(from: string, to: string)",
              "Rename a file or folder; never onto a device or a pipe."),
-    MR_ENTRY("make_dir", b_make_dir, "(path: string)", "Make a folder, and those above it."),
-    MR_ENTRY(
-        "new_dir", b_new_dir, "(path: string): boolean",
-        "Make a folder that is not there; false: something has this path. Of two processes one "
-        "makes it."),
-    MR_ENTRY(
-        "link", b_link, "(from: string, to: string): boolean",
-        "One more name of a file, which stays when the first one goes; false: the file is gone, "
-        "the other name is taken, or the file system cannot do that."),
+    MR_ENTRY("make_dir", b_make_dir, "(path: string)", "Create a folder, and those above it."),
+    MR_ENTRY("new_dir", b_new_dir, "(path: string): boolean",
+             "Create a folder; false: the path exists. If two processes call this, one gets true."),
+    MR_ENTRY("link", b_link, "(from: string, to: string): boolean",
+             "Add a hard link to a file; false: the file is gone, the new name exists, or the file "
+             "system does not support links."),
     MR_ENTRY("remove_dir", b_remove_dir, "(path: string)",
              "Remove a folder with everything in it; a missing one is fine."),
     MR_ENTRY("list_dir", b_list_dir, "(path: string): string[]", "Names in a folder, sorted."),
     MR_ENTRY("free_bytes", b_free_bytes, "(path: string): integer?",
-             "Bytes that a file below this folder may still take; nil: not known."),
+             "Bytes that are available for files in this folder; nil: unknown."),
     MR_ENTRY("trim", b_trim, "()",
              "Collect unused values, and give free memory back to the system."),
-    MR_ENTRY("exists", b_exists, "(path: string): boolean", "Is there something with this path?"),
+    MR_ENTRY("exists", b_exists, "(path: string): boolean", "Whether the path exists."),
     MR_ENTRY("raise", b_raise, "(code: string, text: string)",
              "Raise an error {code, message, exit} that blames the caller's line."),
     MR_ENTRY("printable", b_printable, "(text: string): string",
-             "What a terminal may see: controls, broken UTF-8 and marks that turn the direction of "
-             "writing as \\xHH."),
+             "Text that is safe for a terminal: controls, invalid UTF-8 and marks that change the "
+             "direction of writing become \\xHH."),
     MR_ENTRY("nearest", b_nearest, "(name: string, names: string[]): string?",
-             "The one of a list that a mistyped name most likely means."),
+             "The name of a list that a mistyped name most likely means."),
     MR_ENTRY("is_terminal", b_is_terminal, "(fd?: integer): boolean",
-             "Is a file descriptor (1, standard output) a terminal?"),
+             "Whether a file descriptor (default 1, standard output) is a terminal."),
     MR_ENTRY("temporary_path", b_temporary_path, "(path: string): string",
-             "The name under which a file is written until it is whole; what killed writers of the "
-             "same path left under such names is removed."),
+             "The temporary name of a file until it is complete; removes temporary files of the "
+             "same path that killed writers have left."),
     MR_ENTRY("hold", b_hold, "(file: any)",
-             "Hold an open file of such a name, so that no other host takes it for left behind."),
-    MR_ENTRY("pid", b_pid, "(): integer", "The number of this process."),
+             "Lock an open temporary file, so that no other host removes it."),
+    MR_ENTRY("pid", b_pid, "(): integer", "The id of this process."),
     MR_ENTRY_END};
 static const mr_bind_face base_face = {
     "moonreel.core.base", "Hashes, random numbers, files, clocks, facts of this process.",

@@ -120,30 +120,28 @@ static int b_forget_file(lua_State *L)
 static const mr_bind_entry bench_entries[] = {
     MR_ENTRY("product_peak", b_product_peak,
              "(dtype: mr.Dtype, threads: integer, seconds?: number): table",
-             "The fastest product of matrices in f32 or bf16: {tflops, own, m, n, k, how}."),
+             "The fastest matrix product in f32 or bf16: {tflops, own, m, n, k, how}."),
     MR_ENTRY("product_rate", b_product_rate,
              "(dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
              "own?: boolean, seconds?: number): number",
-             "TFLOP/s of one product of [m, k] by [k, n], the mean over the time."),
+             "TFLOP/s of the product of [m, k] by [k, n], averaged over the time."),
     MR_ENTRY(
         "linear", b_linear,
         "(form: string, dtype: mr.Dtype, threads: integer, m: integer, n: integer, k: integer, "
         "seconds?: number): table",
-        "A product of a linear layer (forward, dx, dw) of m rows and weights [n, k] as a step "
-        "runs it, and packing the weights alone: {seconds, packing_s, how}."),
+        "A product of a linear layer (forward, dx, dw) with m rows and weights [n, k] as a step "
+        "runs it, and the packing of the weights only: {seconds, packing_s, how}."),
     MR_ENTRY("memory_rate", b_memory_rate,
              "(bytes: integer, threads: integer, seconds?: number): number",
-             "Bytes per second of a pass over buffers of this many bytes, the mean over the time."),
-    MR_ENTRY(
-        "touch", b_touch, "(bytes: integer, threads?: integer): number",
-        "Seconds that this many threads (none: one for each processor, 8 at most) take to write "
-        "so much fresh memory once."),
+             "Bytes per second of passes over buffers of this size, averaged over the time."),
+    MR_ENTRY("touch", b_touch, "(bytes: integer, threads?: integer): number",
+             "Seconds that this many threads (default: one per processor, at most 8) take to write "
+             "new memory of this size once."),
     MR_ENTRY("resident", b_resident, "(): integer", "The memory that this process has, in bytes."),
     MR_ENTRY("max_resident", b_max_resident, "(): integer",
-             "The most memory that this process had, in bytes."),
+             "The peak memory of this process, in bytes."),
     MR_ENTRY("cpu_s", b_cpu_s, "(): number", "Processor seconds of this process so far."),
-    MR_ENTRY("forget_file", b_forget_file, "(path: string)",
-             "The page cache drops what it has of a file."),
+    MR_ENTRY("forget_file", b_forget_file, "(path: string)", "Drop a file from the page cache."),
     MR_ENTRY_END};
 static const mr_bind_face bench_face = {"moonreel.core.bench", "Limits of this machine.",
                                         bench_entries, NULL};

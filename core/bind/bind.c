@@ -130,14 +130,14 @@ static int box_tostring(lua_State *L)
 
 /* ---- modules and types ---- */
 
-enum { MOST_NAMES = 128 }; // fields and methods of a type
+enum { MOST_NAMES = 128 }; // most fields and methods of a type
 
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Remember a face for help and docs. */
+/* Register a face for help and docs. */
 static void keep_face(lua_State *L, const mr_bind_face *face)
 {
     if (!face->doc)
@@ -153,7 +153,8 @@ static bool is_meta(const mr_bind_entry *entry)
     return strncmp(entry->name, "__", 2) == 0;
 }
 
-/* Set the functions of `entries` in the table on top that are metamethods, or the others. */
+/* Set those functions of `entries` in the table on top that are metamethods, or those that are
+ * not. */
 static void set_functions(lua_State *L, const mr_bind_entry *entries, bool meta)
 {
     for (const mr_bind_entry *entry = entries; entry && entry->name; entry++) {
@@ -172,7 +173,7 @@ int mr_bind_module(lua_State *L, const mr_bind_face *face)
     return 1;
 }
 
-/* Push the function that closes a box: of close(), __close and __gc. */
+/* Push the function that closes a box, for close(), __close and __gc. */
 static void push_close(lua_State *L, mr_bind_free *free_object)
 {
     mr_bind_free **kept = lua_newuserdatauv(L, sizeof *kept, 0);
@@ -180,8 +181,8 @@ static void push_close(lua_State *L, mr_bind_free *free_object)
     lua_pushcclosure(L, box_close, 1);
 }
 
-/* How many names the table at `arg` has as keys; they are put behind `n` others in `names`, lent
- * while it lives. */
+/* Append the keys of the table at `arg` to `names`, which has `n` names; lent while the table
+ * lives. Returns their number. */
 static size_t add_keys(lua_State *L, int arg, const char **names, size_t n)
 {
     for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1))
@@ -190,8 +191,8 @@ static size_t add_keys(lua_State *L, int arg, const char **names, size_t n)
     return n;
 }
 
-/* Fields and methods of a type whose methods are at 1, with those that Lua has behind them; sorted
- * and ended by NULL. */
+/* The fields and methods of a type whose methods are at 1, including those added in Lua; sorted,
+ * ended by NULL. */
 static void member_names(lua_State *L, const mr_bind_face *face, const char **names)
 {
     size_t n = add_keys(L, 1, names, 0);
@@ -206,7 +207,7 @@ static void member_names(lua_State *L, const mr_bind_face *face, const char **na
     qsort(names, n, sizeof *names, by_text);
 }
 
-/* __index of a type's methods: it has none of that name. */
+/* __index of the methods of a type: raises, since the name does not exist. */
 static int no_member(lua_State *L)
 {
     const mr_bind_face *face = lua_touserdata(L, lua_upvalueindex(1));
@@ -226,7 +227,7 @@ static int no_member(lua_State *L)
                          nearest ? "'?" : "", lua_tostring(L, -1));
 }
 
-/* What is looked for in the table of methods on top, and is not there, is an error. */
+/* Make a missing name in the table of methods on top an error. */
 static void refuse_others(lua_State *L, const mr_bind_face *face)
 {
     lua_createtable(L, 0, 1);
@@ -236,8 +237,8 @@ static void refuse_others(lua_State *L, const mr_bind_face *face)
     lua_setmetatable(L, -2);
 }
 
-/* The metatable on top looks keys up in the table of methods below it, or asks its own __index.
- * __methods says to help and completion which methods there are. */
+/* Make the metatable on top look up keys in the table of methods below it, or by its own __index.
+ * __methods lists the methods for help and completion. */
 static void set_index(lua_State *L)
 {
     lua_CFunction own = NULL;

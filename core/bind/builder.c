@@ -52,8 +52,8 @@ static int builder_meta(lua_State *L)
     return 0;
 }
 
-/* The captions of the list `captions` in the table at `changes`, instead of the row's. Texts are
- * lent by the list. Leaves their block on the stack. */
+/* Replace the captions of a row by the list `captions` in the table at `changes`. The list lends
+ * the texts. Leaves a block on the stack. */
 static void take_captions(lua_State *L, int changes, mr_row *row)
 {
     if (lua_getfield(L, changes, "captions") == LUA_TNIL)
@@ -76,7 +76,7 @@ static void take_captions(lua_State *L, int changes, mr_row *row)
     row->captions = captions, row->n_captions = n;
 }
 
-// the number of a column, which is made as that kind where there is none
+// the index of a column; creates it with that kind if it does not exist
 static int32_t column_of(lua_State *L, mr_index_builder *b, const char *name, mr_column_kind kind)
 {
     int32_t column = mr_index_builder_find(b, name);
@@ -85,8 +85,8 @@ static int32_t column_of(lua_State *L, mr_index_builder *b, const char *name, mr
     return column;
 }
 
-/* The value of each column of the builder, by name: that of the table `columns` at `changes`, else
- * the row's own. */
+/* Set the value of each column of the builder: from the table `columns` at `changes`, else from the
+ * row. */
 static void take_values(lua_State *L, int changes, mr_index_builder *b, const mr_index *from,
                         mr_row *row, mr_number values[MR_INDEX_COLUMNS])
 {
@@ -175,7 +175,7 @@ typedef struct bare_row {
 } bare_row;
 
 static const mr_bind_field bare_fields[] = {
-    MR_BIND_STR("path", bare_row, path, "Of a file that need not be there; required."),
+    MR_BIND_STR("path", bare_row, path, "Path of the file, which need not exist; required."),
     MR_BIND_STR("text", bare_row, text, "Its caption."),
     MR_BIND_INT("frames", bare_row, frames, 1, 1, "1: a picture."),
     MR_BIND_INT("height", bare_row, height, 1, 1, "As shown."),
@@ -222,23 +222,23 @@ static int builder_finish(lua_State *L)
 
 static const mr_bind_entry builder_entries[] = {
     MR_ENTRY("like", builder_like, "(index: mr.Index)",
-             "Compress captions as those of an index are; before the first row."),
+             "Compress captions with the dictionary of an index; before the first row."),
     MR_ENTRY("column", builder_column, "(name: string, kind?: string)",
-             "Rows have a number of that name, \"real\" or \"whole\"; of both kinds it is real; "
-             "before the first row."),
+             "Add a column of numbers, \"real\" or \"whole\"; before the first row. If both kinds "
+             "are declared, it is real."),
     MR_ENTRY("meta", builder_meta, "(name: string, text: string)", "A text about the whole index."),
     MR_ENTRY(
         "copy", builder_copy, "(index: mr.Index, i: integer, changes?: table)",
         "Append row i, from 1, of an index. Changes: captions, a list of texts; columns, numbers "
         "by name; keys, the times of its key frames; part, {first frame, frames}."),
     MR_ENTRY_OPTIONS("add", builder_add, "(options: table)",
-                     "Append a row as given, without looking at its file: for orders that are "
-                     "only looked at.",
+                     "Append a row without reading its file, for orders that are only inspected.",
                      bare_fields),
     MR_ENTRY("finish", builder_finish, "()",
-             "Fingerprints, seal, checksums, and the name. Closed before, nothing is left."),
+             "Write fingerprints, seal and checksums, and give the file its name. If closed "
+             "before, nothing remains."),
     MR_ENTRY_END};
-static const mr_bind_face builder_face = {"mr.IndexBuilder", "A new index out of rows of others.",
+static const mr_bind_face builder_face = {"mr.IndexBuilder", "A new index from rows of others.",
                                           builder_entries, free_builder};
 
 void mr_bind_builder_type(lua_State *L)

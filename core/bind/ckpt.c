@@ -1,5 +1,5 @@
 /* bind: moonreel.core.ckpt - checkpoints: open, read, compare, convert; saver.c writes them.
- * lua/moonreel/ckpt puts the manners on top. Licence: Apache-2.0
+ * lua/moonreel/ckpt is the interface for users. Licence: Apache-2.0
  *
  * open(path) -> ckpt; open_newest(run_dir, lock or nil, report or nil) -> ckpt, lines;
  * steps(run_dir) -> list; write(path, tensors, meta); dtypes -> list of {name, bytes}; saver(owner,
@@ -26,8 +26,8 @@ static int c_open(lua_State *L)
     return 1;
 }
 
-/* Lines reported while the newest is searched; a fixed room, so that no Lua error crosses C
- * frames. */
+/* Lines reported during the search for the newest checkpoint, in a fixed buffer, so that no Lua
+ * error crosses C frames. */
 typedef struct lines {
     int n;
     char text[16][1024];
@@ -108,7 +108,7 @@ static int k_info(lua_State *L)
     return 1;
 }
 
-/* refused() -> {{name, why}, ...}: tensors that are there and cannot be read */
+/* refused() -> {{name, why}, ...}: tensors that exist but cannot be read */
 static int k_refused(lua_State *L)
 {
     mr_ckpt *c = self(L);
@@ -168,7 +168,7 @@ static int k_read_slices(lua_State *L)
     int n = (int)lua_rawlen(L, 2);
     mr_ckpt_want *wants = mr_bind_scratch(L, sizeof *wants * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
-        // texts stay alive in the caller's table
+        // the caller's table keeps the texts alive
         if (lua_rawgeti(L, 2, i + 1) != LUA_TTABLE)
             return mr_bind_raise(L, MR_E_USAGE, "slices[%d]: expected a table", i + 1);
         int row = lua_gettop(L);
@@ -187,8 +187,8 @@ static int k_read_slices(lua_State *L)
     return 0;
 }
 
-/* read_f32(name, tensor, first = 0): elements from `first` on as f32, as many as the dense f32
- * tensor holds */
+/* read_f32(name, tensor, first = 0): read elements from `first` on into the whole dense f32
+ * tensor */
 static int k_read_f32(lua_State *L)
 {
     enum { PIECE = 16384 };
@@ -217,7 +217,7 @@ static int k_read_f32(lua_State *L)
     return 0;
 }
 
-/* verify([part, parts]): all of it, or the part (from 1) that one of several readers takes */
+/* verify([part, parts]): everything, or the part (from 1) of one of several readers */
 static int k_verify(lua_State *L)
 {
     mr_ckpt *c = self(L);
@@ -316,7 +316,7 @@ static mr_status copy_from(void *user, void *dst, int64_t offset, int64_t n)
     return mr_ckpt_read(o->ckpt, o->name, dst, offset, n);
 }
 
-/* ckpt:convert(path, {{name =, from =}, ...}, metadata): tensors under new names into one file,
+/* ckpt:convert(path, {{name =, from =}, ...}, metadata): write tensors under new names to one file,
  * piece by piece */
 static int k_convert(lua_State *L)
 {
@@ -327,7 +327,7 @@ static int k_convert(lua_State *L)
     mr_ckpt_item *items = mr_bind_scratch(L, sizeof *items * (size_t)(n + 1));
     origin *from = mr_bind_scratch(L, sizeof *from * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
-        // texts stay alive in the caller's table
+        // the caller's table keeps the texts alive
         lua_rawgeti(L, 3, i + 1);
         luaL_checktype(L, -1, LUA_TTABLE);
         lua_getfield(L, -1, "name");
@@ -355,12 +355,12 @@ static const mr_bind_entry ckpt_module_entries[] = {
              "Open a checkpoint folder, weights, or an index of weights. Reads no tensor."),
     MR_ENTRY("open_newest", c_open_newest,
              "(run_dir: string, lock?: mr.RunLock): mr.Ckpt, string[]",
-             "The newest valid checkpoint of a run, and a line for each one passed over. With the "
-             "lock damaged ones are set aside."),
+             "The newest valid checkpoint of a run, and a line for each one that was skipped. With "
+             "the lock, damaged ones are set aside."),
     MR_ENTRY("steps", c_steps, "(run_dir: string): integer[]",
              "Steps committed in a run, newest first."),
     MR_ENTRY("drop_after", c_drop_after, "(lock: mr.RunLock, step: integer)",
-             "Remove the checkpoints of later steps, which a run leaves behind."),
+             "Remove the checkpoints of later steps."),
     MR_ENTRY("write", mr_bind_ckpt_write, "(path: string, tensors: table[], metadata?: table)",
              "Write rows {name, dtype, shape, ptr, bytes} to one safetensors file; ptr is a "
              "pointer or the raw bytes."),
@@ -377,38 +377,38 @@ static const mr_bind_face ckpt_module_face = {
 static const mr_bind_entry ckpt_entries[] = {
     MR_ENTRY("names", k_names, "(): string[]", "Names of all tensors, in file order."),
     MR_ENTRY("refused", k_refused, "(): table[]",
-             "{name, why} of tensors that are in the file and cannot be read."),
+             "{name, why} of tensors that exist but cannot be read."),
     MR_ENTRY("info", k_info, "(name: string): table?",
              "{name, dtype, shape, bytes} of a tensor; nil if no tensor has the name."),
     MR_ENTRY("read", k_read, "(name: string, offset?: integer, n?: integer): string",
-             "Raw bytes of a tensor; those of a checkpoint are compared with their hash first."),
+             "Raw bytes of a tensor; those of a checkpoint are checked against their hash first."),
     MR_ENTRY("read_into", k_read_into, "(name: string, pointer: lightuserdata, bytes: integer)",
-             "A whole tensor to a place in memory."),
+             "Read a whole tensor into memory."),
     MR_ENTRY("read_slices", k_read_slices, "(slices: table[])",
-             "Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; "
-             "without range and box the whole tensor."),
+             "Read slices {name, range or box, ptr, bytes} in the order of the files; without "
+             "range and box the whole tensor."),
     MR_ENTRY("read_f32", k_read_f32, "(name: string, out: mr.Tensor, first?: integer)",
-             "Elements from first on as f32, as many as the dense f32 tensor holds."),
+             "Read elements from first on as f32 into the whole dense tensor."),
     MR_ENTRY("verify", k_verify, "(part?: integer, parts?: integer)",
-             "Read everything and compare all hashes or CRCs; raises where one differs. With part "
-             "and parts the share of one of several readers."),
+             "Read everything and check all hashes or CRCs; raises if one differs. With part and "
+             "parts, the share of one of several readers."),
     MR_ENTRY("touch", k_touch, "()",
-             "Read everything as verify does and compare nothing: what reading alone takes."),
+             "Read everything as verify does, but check nothing: the time of reading only."),
     MR_ENTRY("path", k_path, "(): string", "What was opened."),
     MR_ENTRY("step", k_step, "(): integer?", "Its step; nil for plain weights."),
     MR_ENTRY("bytes", k_bytes, "(): integer", "Size of all tensors."),
     MR_ENTRY("bytes_read", k_bytes_read, "(): integer",
              "Bytes read from the files of a checkpoint since it was opened."),
     MR_ENTRY("manifest", k_manifest, "(): string?",
-             "What its manifest says apart from files and tensors, JSON; nil for plain weights."),
+             "The manifest without files and tensors, as JSON; nil for plain weights."),
     MR_ENTRY("metadata", k_metadata, "(): table", "Texts in the head of a plain file."),
     MR_ENTRY("stats", k_stats, "(name: string): table",
              "{n, zeros, nonfinite, min, max, mean, rms} of a tensor."),
-    MR_ENTRY(
-        "compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
-        "Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b."),
+    MR_ENTRY("compare", k_compare, "(other: mr.Ckpt, name: string, name_there?: string): table",
+             "Compare bit for bit: {n, differing, first, max_abs, distance}; distance is the norm "
+             "of a - b."),
     MR_ENTRY("convert", k_convert, "(path: string, tensors: table[], metadata?: table)",
-             "Tensors {name, from} under new names into one file, piece by piece."),
+             "Write tensors {name, from} under new names to one file, piece by piece."),
     MR_ENTRY_END};
 static const mr_bind_face ckpt_face = {"mr.Ckpt", "An open checkpoint.", ckpt_entries, free_ckpt};
 

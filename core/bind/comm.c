@@ -33,7 +33,7 @@ static const mr_view *dense_at(lua_State *L, int arg, const char *who)
     return v;
 }
 
-/* Rows: positions of the first axis; a scalar is one row. */
+/* The number of rows, which are positions of the first axis; a scalar is one row. */
 static int64_t rows_of(const mr_desc *d)
 {
     return d->rank ? d->dim[0] : 1;
@@ -56,7 +56,8 @@ static const mr_view *push_rows(lua_State *L, const mr_desc *d, int64_t rows, mr
     return mr_tensor_view(*t);
 }
 
-/* The same, or the tensor `out` of the options at `arg`, which must have that dtype and size. */
+/* The same; or use the tensor `out` of the options at `arg`, which must have that dtype and
+ * size. */
 static const mr_view *result_rows(lua_State *L, int arg, const char *who, const mr_desc *d,
                                   int64_t rows, mr_dtype dtype)
 {
@@ -74,7 +75,7 @@ static const mr_view *result_rows(lua_State *L, int arg, const char *who, const 
     return out;
 }
 
-/* Field `name` of the options at `arg`: rows of each rank; NULL where it is absent. */
+/* Field `name` of the options at `arg`: rows per rank; NULL if absent. */
 static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *who, const char *name,
                          const mr_desc *d)
 {
@@ -89,7 +90,7 @@ static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *wh
                       who, name, n);
     int list = lua_gettop(L);
     int64_t *rows = mr_bind_scratch(L, (size_t)n * sizeof *rows);
-    // all of them together fit into a tensor
+    // the sum must fit into a tensor
     int64_t left = (int64_t)(MR_BYTES_MAX / mr_dtype_bytes(d->dtype)) / MR_MAX(row_count(d), 1);
     for (int i = 0; i < n; i++) {
         int ok;
@@ -104,7 +105,7 @@ static int64_t *row_list(lua_State *L, int arg, const mr_comm *c, const char *wh
     return rows;
 }
 
-/* The same number of rows for every rank. */
+/* The list with the same number of rows for every rank. */
 static int64_t *equal_rows(lua_State *L, const mr_comm *c, int64_t each)
 {
     int64_t *rows = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *rows);
@@ -121,7 +122,7 @@ static int64_t sum_of(const int64_t *rows, int n)
     return sum;
 }
 
-/* The elements of each rank in `rows` rows of d's width. */
+/* The number of elements per rank, for `rows` rows of the width of d. */
 static int64_t *elements_of(lua_State *L, const mr_comm *c, const int64_t *rows, const mr_desc *d)
 {
     int64_t *counts = mr_bind_scratch(L, (size_t)mr_comm_size(c) * sizeof *counts);
@@ -175,13 +176,14 @@ typedef struct reduce_options {
 
 static const mr_bind_field reduce_fields[] = {
     MR_BIND_STR("kind", reduce_options, kind, "\"sum\" (default) or \"max\"."),
-    MR_BIND_STR("dtype", reduce_options, dtype,
-                "Of the result: that of x (default); f32 and bf16 each become the other."),
+    MR_BIND_STR(
+        "dtype", reduce_options, dtype,
+        "Dtype of the result: that of x (default); f32 and bf16 can be converted to each other."),
     MR_BIND_ANY("rows", "integer[]", "Rows for each rank; default: the same for all."),
-    MR_BIND_ANY("out", "mr.Tensor", "Takes the result; it may be this rank's rows of x."),
+    MR_BIND_ANY("out", "mr.Tensor", "Tensor for the result; it can be this rank's rows of x."),
     MR_BIND_END};
 
-/* The dtype that the options ask for, else that of x. */
+/* The dtype of the options, or that of x. */
 static mr_dtype result_dtype(lua_State *L, const char *name, mr_dtype x)
 {
     if (!name)
@@ -219,8 +221,8 @@ static int c_reduce_scatter(lua_State *L)
 }
 
 static const mr_bind_field gather_fields[] = {
-    MR_BIND_ANY("rows", "integer[]", "Rows of each rank; default: as many as here."),
-    MR_BIND_ANY("out", "mr.Tensor", "Takes the result; x may be its rows of this rank."),
+    MR_BIND_ANY("rows", "integer[]", "Rows of each rank; default: as many as on this one."),
+    MR_BIND_ANY("out", "mr.Tensor", "Tensor for the result; x can be its rows of this rank."),
     MR_BIND_END};
 
 static int c_all_gather(lua_State *L)
@@ -241,7 +243,8 @@ static int c_all_gather(lua_State *L)
 
 static const mr_bind_field all_to_all_fields[] = {
     MR_BIND_ANY("sends", "integer[]", "Rows for each rank; default: the same for all."),
-    MR_BIND_ANY("receives", "integer[]", "Rows from each rank; default: as many as it gets."),
+    MR_BIND_ANY("receives", "integer[]",
+                "Rows from each rank; default: as many as are sent to it."),
     MR_BIND_END};
 
 static int c_all_to_all(lua_State *L)
@@ -312,9 +315,9 @@ typedef struct split_options {
 
 static const mr_bind_field split_fields[] = {
     MR_BIND_INT("key", split_options, key, 0, INT32_MIN,
-                "Order in the group; equal ones in the order of ranks."),
+                "Order in the group; equal keys keep the order of ranks."),
     MR_BIND_INT("lane", split_options, lane, 0, 0,
-                "0 or 1: groups that two threads use at once lie on different ones."),
+                "0 or 1: two threads that use groups concurrently need different lanes."),
     MR_BIND_END};
 
 static int c_split(lua_State *L)
@@ -395,7 +398,7 @@ static int c_torus(lua_State *L)
     return 1;
 }
 
-/* The torus at 1 and, by its world, how many ranks it has. */
+/* The torus at 1, and its number of ranks. */
 static mr_torus *torus_at(lua_State *L, int64_t *ranks)
 {
     mr_torus *t = mr_bind_unbox(L, 1, TORUS);
@@ -407,8 +410,9 @@ static mr_torus *torus_at(lua_State *L, int64_t *ranks)
 
 static const mr_bind_field torus_fields[] = {
     MR_BIND_STR("kind", reduce_options, kind, "\"sum\" (default) or \"max\"."),
-    MR_BIND_STR("dtype", reduce_options, dtype,
-                "Of the result: that of x (default); f32 and bf16 each become the other."),
+    MR_BIND_STR(
+        "dtype", reduce_options, dtype,
+        "Dtype of the result: that of x (default); f32 and bf16 can be converted to each other."),
     MR_BIND_END};
 
 static int t_reduce_scatter(lua_State *L)
@@ -446,7 +450,7 @@ static int t_chunk(lua_State *L)
     return 1;
 }
 
-/* ---- what is no method ---- */
+/* ---- functions of the module ---- */
 
 static int b_raw_mpi(lua_State *L)
 {
@@ -473,32 +477,32 @@ static const mr_bind_entry comm_methods[] = {
     MR_ENTRY("rank", c_rank, "(): integer", "This rank of the group, from 0."),
     MR_ENTRY("size", c_size, "(): integer", "Ranks of the group."),
     MR_ENTRY("world_rank", c_world_rank, "(rank?: integer): integer",
-             "What a rank of the group is in the world."),
+             "The number of a rank of the group in the world."),
     MR_ENTRY_OPTIONS("split", c_split, "(color?: integer, options?: table): mr.Comm?",
-                     "The group of all ranks that give the same color; none for nil.",
+                     "The group of all ranks that pass the same color; no group for nil.",
                      split_fields),
-    MR_ENTRY("barrier", c_barrier, "(deadline_s?: number)", "Wait until all ranks are here."),
+    MR_ENTRY("barrier", c_barrier, "(deadline_s?: number)", "Wait until all ranks call this."),
     MR_ENTRY("all_reduce", c_all_reduce, "(x: mr.Tensor, kind?: string): mr.Tensor",
-             "x of all ranks, added in the order of ranks, in place; kind \"max\": the largest."),
+             "Add x of all ranks, in the order of ranks, in place; kind \"max\": the largest."),
     MR_ENTRY_OPTIONS("reduce_scatter", c_reduce_scatter,
                      "(x: mr.Tensor, options?: table): mr.Tensor",
-                     "The sum over ranks; each gets its rows of it.", reduce_fields),
+                     "The sum over ranks, of which each rank gets its rows.", reduce_fields),
     MR_ENTRY_OPTIONS("all_gather", c_all_gather, "(x: mr.Tensor, options?: table): mr.Tensor",
-                     "The rows of all ranks, in their order.", gather_fields),
+                     "The rows of all ranks, in the order of ranks.", gather_fields),
     MR_ENTRY_OPTIONS("all_to_all", c_all_to_all, "(x: mr.Tensor, options?: table): mr.Tensor",
-                     "Rows for each rank against those that each has for this one.",
-                     all_to_all_fields),
+                     "Send rows to each rank, and receive rows from each rank.", all_to_all_fields),
     MR_ENTRY("broadcast", c_broadcast, "(x: mr.Tensor, root?: integer): mr.Tensor",
-             "x of one rank, by default 0, into that of all."),
-    MR_ENTRY("send", c_send, "(x: mr.Tensor, to: integer)", "To a rank that receives."),
+             "Copy x of one rank, by default 0, to x of all ranks."),
+    MR_ENTRY("send", c_send, "(x: mr.Tensor, to: integer)",
+             "Send x to a rank, which must receive it."),
     MR_ENTRY("receive", c_receive, "(x: mr.Tensor, from: integer): mr.Tensor",
-             "What a rank sends, into x, of the same dtype and size."),
-    MR_ENTRY(
-        "counts", c_counts, "(): table",
-        "Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}."),
-    MR_ENTRY("reset_counts", c_reset_counts, "()", "Count from 0 again."),
+             "Receive into x, which has the dtype and size of the tensor that the rank sends."),
+    MR_ENTRY("counts", c_counts, "(): table",
+             "Calls and sent bytes of this rank in its world: {all_reduce = {calls, bytes}}."),
+    MR_ENTRY("reset_counts", c_reset_counts, "()", "Reset the counts to 0."),
     MR_ENTRY("op_group", c_op_group, "(): integer",
-             "Its number, the `group` of ops between ranks, as long as it lives."),
+             "Its group number, for the attribute `group` of ops between ranks; valid while the "
+             "group lives."),
     MR_ENTRY("torus", c_torus, "(local_ranks: integer): mr.Torus",
              "Reductions in two hops, first within nodes of `size` consecutive ranks."),
     MR_ENTRY("__tostring", c_tostring, "(): string", "Rank and size."),
@@ -507,10 +511,10 @@ static const mr_bind_face comm_type = {mr_bind_comm_type, "Ranks that call colle
                                        comm_methods, free_comm};
 
 static const mr_bind_entry torus_methods[] = {
-    MR_ENTRY("chunk", t_chunk, "(): integer", "Which of the equal chunks this rank owns, from 0."),
-    MR_ENTRY_OPTIONS("reduce_scatter", t_reduce_scatter,
-                     "(x: mr.Tensor, options?: table): mr.Tensor",
-                     "The sum over ranks; each gets the rows of its chunk.", torus_fields),
+    MR_ENTRY("chunk", t_chunk, "(): integer", "Index of the chunk that this rank owns, from 0."),
+    MR_ENTRY_OPTIONS(
+        "reduce_scatter", t_reduce_scatter, "(x: mr.Tensor, options?: table): mr.Tensor",
+        "The sum over ranks, of which each rank gets the rows of its chunk.", torus_fields),
     MR_ENTRY("all_gather", t_all_gather, "(x: mr.Tensor): mr.Tensor", "The chunks of all ranks."),
     MR_ENTRY_END};
 static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus_methods,
@@ -518,13 +522,13 @@ static const mr_bind_face torus_type = {TORUS, "Collectives in two hops.", torus
 
 static const mr_bind_entry comm_entries[] = {
     MR_ENTRY_OPTIONS("world", mr_bind_world, "(options?: table): mr.Comm",
-                     "All ranks of a run; moonreel.comm finds out which they are.",
+                     "The group of all ranks of a run; moonreel.comm finds the options.",
                      mr_bind_world_fields),
     MR_ENTRY("raw_mpi", b_raw_mpi, "(op: string, x: mr.Tensor)",
              "MPI's own barrier, broadcast, all_reduce (f32) or send (and back), for benchmarks."),
     MR_ENTRY_END};
 static const mr_bind_face comm_face = {
-    "moonreel.core.comm", "Ranks of a run and what they tell each other.", comm_entries, NULL};
+    "moonreel.core.comm", "Ranks of a run, and collectives between them.", comm_entries, NULL};
 
 MR_BIND_ROOM(comm)
 {

@@ -41,7 +41,7 @@ int mr_bind_device_open(lua_State *L)
     return 1;
 }
 
-/* ---- what it says of itself ---- */
+/* ---- properties ---- */
 
 static int d_facts(lua_State *L)
 {
@@ -54,12 +54,12 @@ static int d_facts(lua_State *L)
 static int d_refuse_host(lua_State *L)
 {
     mr_device *dev = mr_bind_device(L, 1)->dev;
-    // a device that computes on the host has nothing to refuse
+    // a CPU device refuses no host steps
     dev->facts.host_refused = strncmp(dev->facts.device, "cuda", 4) == 0;
     return 0;
 }
 
-// bus() -> PCI address, nil where there is none
+// bus() -> PCI address, or nil
 static int d_bus(lua_State *L)
 {
     const char *bus = mr_bind_device(L, 1)->dev->bus;
@@ -70,8 +70,8 @@ static int d_bus(lua_State *L)
     return 1;
 }
 
-/* rates(dtype) -> table: measured at the first call; of kinds {operations, bytes} per second, of a
- * step its seconds */
+/* rates(dtype) -> table, measured at the first call: per kind {operations, bytes} per second; step:
+ * seconds per step */
 static int d_rates(lua_State *L)
 {
     mr_rates r;
@@ -106,7 +106,7 @@ static int d_compute(lua_State *L)
     return 1;
 }
 
-/* ---- the same, reported by others ---- */
+/* ---- properties given as a table ---- */
 
 typedef struct facts_table {
     const char *device, *isa;
@@ -117,13 +117,13 @@ typedef struct facts_table {
 static const mr_bind_field facts_fields[] = {
     MR_BIND_STR("device", facts_table, device, "cpu."),
     MR_BIND_STR("isa", facts_table, isa, "base, avx2 or avx512."),
-    MR_BIND_INT("threads", facts_table, threads, 1, 1, "Of its team."),
-    MR_BIND_BOOL("bf16", facts_table, bf16, "Are products of bf16 fast?"),
-    MR_BIND_BOOL("amx", facts_table, amx, "Has it AMX tiles?"),
+    MR_BIND_INT("threads", facts_table, threads, 1, 1, "Threads of its team."),
+    MR_BIND_BOOL("bf16", facts_table, bf16, "bf16 products are fast."),
+    MR_BIND_BOOL("amx", facts_table, amx, "It has AMX tiles."),
     MR_BIND_BOOL("bf16_by_f32", facts_table, bf16_by_f32,
-                 "Are products of bf16 faster by instructions for f32?"),
+                 "bf16 products are faster with f32 instructions."),
     MR_BIND_BOOL("host_refused", facts_table, host_refused,
-                 "Is a step that its kernels do not take an error?"),
+                 "A step that its kernels do not support is an error."),
     MR_BIND_END};
 
 /* The facts in the table on top of the stack, or those of this processor. */
@@ -145,20 +145,20 @@ static const mr_bind_entry device_entries[] = {
     MR_ENTRY("facts", d_facts, "(): table",
              "{device, isa, threads, bf16, amx, bf16_by_f32, host_refused}."),
     MR_ENTRY("refuse_host", d_refuse_host, "()",
-             "From now on a step that no kernel of this GPU takes is an error when its graph is "
-             "compiled; it would run on the host."),
+             "From now on, compiling a graph is an error if no kernel of this GPU supports a step, "
+             "which would run on the host."),
     MR_ENTRY("bus", d_bus, "(): string|nil", "The PCI address of a GPU."),
     MR_ENTRY("memory", d_memory, "(): integer, integer",
-             "Bytes that are free on it, and all that it has."),
+             "Free bytes and total bytes of its memory."),
     MR_ENTRY("rates", d_rates, "(compute: mr.Dtype): table",
-             "How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, "
-             "conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per "
-             "second, and step: seconds that each takes besides."),
+             "Its rates in f32 or bf16, measured at the first call: per kind of step (linear, "
+             "conv3d_dx, attention by lanes, ...; elementwise for all others) {operations, bytes} "
+             "per second; step: fixed seconds per step."),
     MR_ENTRY("compute", d_compute, "(wish: mr.Dtype): mr.Dtype",
-             "The dtype to compute in: bf16 only where it is fast."),
+             "The dtype to compute in: bf16 only if it is fast."),
     MR_ENTRY_END};
-static const mr_bind_face device_face = {"mr.Device", "A place that computes.", device_entries,
-                                         mr_bind_device_unref};
+static const mr_bind_face device_face = {"mr.Device", "A device that runs programs.",
+                                         device_entries, mr_bind_device_unref};
 
 void mr_bind_device_type(lua_State *L)
 {

@@ -1,4 +1,5 @@
-/* bind: moonreel.core.edit - lines from a person, and the Ctrl-C that stops what runs.
+/* bind: moonreel.core.edit - line input with history and completion, and Ctrl-C that stops running
+ * code.
  * Licence: Apache-2.0
  *
  * line(prompt) -> text | nil, "end" | nil, "stopped": one line; edited where stdin and stdout are a
@@ -37,7 +38,7 @@
 
 enum { HISTORY_KEPT = 5000, WATCH_EVERY = 20000 };
 
-static lua_State *running; // the state inside guard, NULL outside
+static lua_State *running; // the Lua state inside guard; NULL outside
 static volatile sig_atomic_t line_stopped;
 
 /* ---- Ctrl-C ---- */
@@ -49,15 +50,14 @@ static void stop_hook(lua_State *L, lua_Debug *ar)
     (void)ar;
     if (!mr_interrupt_get())
         return;
-    // set again from here, where no call is half made: every frame below sees it after a pcall
-    // caught this one
+    // set the hook again: if a pcall catches this error, the next instruction raises again
     lua_sethook(L, stop_hook, EVERYTHING, 1);
     mr_interrupt_check();
     mr_bind_push_error(L);
     lua_error(L);
 }
 
-// while code runs: the next Lua instruction raises, long C loops stop by themselves
+// while code runs: the next Lua instruction raises; long C loops check the flag
 static void on_interrupt(int number)
 {
     (void)number;
@@ -66,8 +66,7 @@ static void on_interrupt(int number)
         lua_sethook(running, stop_hook, EVERYTHING, 1);
 }
 
-/* A signal that comes between two reads would leave the next read waiting: a clock ends that one
- * too. */
+/* A signal between two reads would not end the next read: a timer repeats it. */
 static void on_line_interrupt(int number)
 {
     (void)number;
@@ -131,7 +130,7 @@ static bool on_terminal(void)
     return isatty(0) && isatty(1);
 }
 
-// plain input: no echo of our own, any length
+// plain input of any length, without editing
 static int plain_line(lua_State *L, const char *prompt)
 {
     if (isatty(0))
@@ -158,7 +157,7 @@ static const char complete_key = 0;
 static lua_State *editing;
 static bool prepared;
 
-// copies of a Lua list's words for libedit, which frees them; the first is the part all share
+// copy the words of a Lua list for libedit, which frees them; the first is their common prefix
 static char **matches_of(lua_State *L)
 {
     size_t n = lua_rawlen(L, -1), shared = 0;
@@ -195,7 +194,7 @@ static char **complete(const char *text, int start, int end)
 {
     (void)text;
     lua_State *L = editing;
-    rl_attempted_completion_over = 1; // never file names
+    rl_attempted_completion_over = 1; // never complete file names
     rl_completion_append_character = 0;
     int top = lua_gettop(L);
     lua_pushcfunction(L, call_completer);
@@ -217,7 +216,7 @@ static void prepare(void)
     using_history();
     stifle_history(HISTORY_KEPT);
     rl_attempted_completion_function = complete;
-    // names keep their dots and colons: one word is `ckpt:ls` or blocks.3.attn
+    // dots and colons belong to words, as in `ckpt:ls` or blocks.3.attn
     rl_completer_word_break_characters = " \t\n\"'`(){}[],;=+-*/%^<>~&|#";
     rl_basic_word_break_characters = rl_completer_word_break_characters;
     rl_completion_append_character = 0;
@@ -284,7 +283,7 @@ static void recall(const char *line)
 #endif
 }
 
-// the file, locked against other sessions; -1 and errno
+// open the file and lock it against other sessions; -1 and errno on failure
 static int open_history(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -295,7 +294,7 @@ static int open_history(const char *path)
     return fd;
 }
 
-// the last HISTORY_KEPT lines; a file of twice as many is cut to them
+// load the last HISTORY_KEPT lines; a file with twice as many is truncated to them
 static int take_lines(int fd, char *text, size_t bytes)
 {
     size_t from = bytes;
@@ -362,15 +361,15 @@ static int e_size(lua_State *L)
     return 2;
 }
 
-// what was read and is no answer goes back to the terminal, where the system still allows it
+// return input that is not the answer to the terminal, if the system permits it
 static void put_back(const char *text, size_t n)
 {
     for (size_t i = 0; i < n && ioctl(0, TIOCSTI, &text[i]) == 0; i++)
         ;
 }
 
-/* A control sequence that ends in `last`, out of what comes within so long; other bytes are what a
- * person types or pastes. The length of the answer, 0: none came. */
+/* Read a control sequence that ends in `last` within a time; other bytes are typed or pasted.
+ * Returns the length of the answer; 0: none. */
 static size_t hear(char answer[256], char last, int left_ms)
 {
     char other[4096], c;
@@ -407,7 +406,7 @@ static int e_ask(lua_State *L)
     tcsetattr(0, TCSANOW, &raw);
     char answer[256];
     size_t got = 0;
-    // pasted lines wait there: what is asked now would be answered behind them
+    // pasted lines are pending: the answer would follow them
     bool busy = poll(&(struct pollfd){.fd = 0, .events = POLLIN}, 1, 0) > 0;
     if (!busy && write(1, question, n) == (ssize_t)n)
         got = hear(answer, last, left_ms);
@@ -422,26 +421,26 @@ static int e_ask(lua_State *L)
 
 static const mr_bind_entry edit_entries[] = {
     MR_ENTRY("line", e_line, "(prompt: string): string?, string?",
-             "One line, edited where there is a terminal; nil and \"end\" or \"stopped\"."),
+             "Read a line, with editing on a terminal; nil and \"end\" or \"stopped\"."),
     MR_ENTRY("complete", e_complete, "(f: fun(line: string, from: integer, to: integer): string[])",
-             "What Tab asks: words for the bytes from..to of a line."),
+             "Set the completion function: it returns words for the bytes from..to of a line."),
     MR_ENTRY("history", e_history, "(path: string): integer",
-             "Load the lines of earlier sessions; how many."),
+             "Load the lines of earlier sessions; returns their number."),
     MR_ENTRY("remember", e_remember, "(path: string?, line: string)",
-             "One more line, in memory and in the file that sessions share."),
+             "Add a line in memory and to the file that sessions share."),
     MR_ENTRY("guard", e_guard, "(f: fun(), handler: fun(failure: any): any): boolean, any",
-             "As xpcall; while it runs, Ctrl-C raises MR_E_STOPPED from whatever runs, past every "
+             "Like xpcall. Meanwhile Ctrl-C raises MR_E_STOPPED in the running code, through every "
              "pcall inside."),
-    MR_ENTRY("deaf", e_deaf, "()", "Outside guard Ctrl-C is ignored from now on."),
-    MR_ENTRY("watch", e_watch, "(co: thread)", "A coroutine hears Ctrl-C too."),
+    MR_ENTRY("deaf", e_deaf, "()", "Ignore Ctrl-C outside of guard from now on."),
+    MR_ENTRY("watch", e_watch, "(co: thread)", "Make Ctrl-C stop a coroutine, too."),
     MR_ENTRY("size", e_size, "(): integer, integer", "Columns and rows of the terminal."),
     MR_ENTRY("ask", e_ask, "(question: string, last: string, seconds?: number): string|false|nil",
-             "What the terminal answers to a control sequence, up to its last letter; false: not "
-             "asked, because input waits; nil: no answer."),
+             "The answer of the terminal to a control sequence, up to its last letter; false: not "
+             "sent, because input is pending; nil: no answer."),
     MR_ENTRY_END};
-static const mr_bind_face edit_face = {"moonreel.core.edit",
-                                       "Lines from a person, and the Ctrl-C that stops what runs.",
-                                       edit_entries, NULL};
+static const mr_bind_face edit_face = {
+    "moonreel.core.edit", "Line input with history, and Ctrl-C that stops running code.",
+    edit_entries, NULL};
 
 MR_BIND_ROOM(edit)
 {

@@ -18,7 +18,7 @@ static void free_executor(void *object)
 
 /* ---- regions of an optimizer ---- */
 
-/* A region as Lua gives it; texts are lent while its table lives. */
+/* A region from Lua; texts are lent while its table lives. */
 typedef struct region_table {
     const char *name, *dtype, *role, *prefix, *space;
     int64_t start, stop, per;
@@ -26,16 +26,17 @@ typedef struct region_table {
 } region_table;
 
 static const mr_bind_field region_fields[] = {
-    MR_BIND_STR("name", region_table, name, "In graphs."),
-    MR_BIND_STR("dtype", region_table, dtype, "Of its elements."),
+    MR_BIND_STR("name", region_table, name, "Name in graphs."),
+    MR_BIND_STR("dtype", region_table, dtype, "Dtype of its elements."),
     MR_BIND_STR("role", region_table, role, "state, master, average or weights."),
-    MR_BIND_STR("prefix", region_table, prefix, "Of its tensors in a checkpoint."),
+    MR_BIND_STR("prefix", region_table, prefix, "Prefix of its tensors in a checkpoint."),
     MR_BIND_INT("start", region_table, start, 0, 0, "First element of the trainable range."),
-    MR_BIND_INT("stop", region_table, stop, 0, 0, "Behind its last element; 0: all."),
-    MR_BIND_INT("per", region_table, per, 1, 1, "Trainable elements for each of its elements."),
-    MR_BIND_STR("space", region_table, space, "device, or pinned: in the host's memory."),
+    MR_BIND_INT("stop", region_table, stop, 0, 0, "End of the range; 0: all."),
+    MR_BIND_INT("per", region_table, per, 1, 1, "Trainable elements per element of the region."),
+    MR_BIND_STR("space", region_table, space, "device, or pinned: in host memory."),
     MR_BIND_BOOL("transient", region_table, transient,
-                 "In the arena: it lasts from the run that makes it to one that does not name it."),
+                 "In the arena: its content is valid from the run that writes it until a run that "
+                 "does not use it."),
     MR_BIND_END};
 
 static const char *const role_names[] = {[MR_ROLE_STATE] = "state",
@@ -63,7 +64,7 @@ static mr_region read_region(lua_State *L)
         space++;
     if (!mr_bind_spaces[space])
         mr_bind_raise(L, MR_E_USAGE,
-                      "exec.new: region '%s' lies in '%s'; expected device or pinned", t.name,
+                      "exec.new: region '%s': space is '%s'; expected device or pinned", t.name,
                       t.space);
     lua_getfield(L, -1, "dtype");
     mr_dtype dtype = mr_bind_dtype(L, lua_gettop(L));
@@ -79,7 +80,7 @@ static mr_region read_region(lua_State *L)
                        .space = (mr_space)space};
 }
 
-/* The list `regions` of the options at `arg`; its memory stays on the stack. */
+/* Read the list `regions` of the options at `arg`; its memory stays on the stack. */
 static void read_regions(lua_State *L, int arg, mr_exec_options *o)
 {
     int n = 0;
@@ -100,14 +101,16 @@ static void read_regions(lua_State *L, int arg, mr_exec_options *o)
 
 static const mr_bind_field exec_fields[] = {
     MR_BIND_ANY("regions", "table[]",
-                "What an optimizer keeps: tables of name, dtype, role, prefix, start, stop, per, "
+                "Regions of an optimizer: tables of name, dtype, role, prefix, start, stop, per, "
                 "space, transient."),
-    MR_BIND_BOOL("poison", mr_exec_options, poison, "Fill the arena before each run; for tests."),
+    MR_BIND_BOOL("poison", mr_exec_options, poison,
+                 "Fill the arena with poison before each run; for tests."),
     MR_BIND_BOOL("no_reuse", mr_exec_options, no_reuse,
-                 "A place of its own for every value; for tests."),
+                 "Share no memory between values; for tests."),
     MR_BIND_END};
 
-/* Box an executor with the parameters at 2: on a device, or with d NULL one that plans by facts. */
+/* Box an executor with the parameters at 2: on a device, or, if d is NULL, one that only plans by
+ * facts. */
 static executor *push_executor(lua_State *L, device *d, const mr_facts *facts,
                                const mr_exec_options *o)
 {
@@ -140,7 +143,7 @@ static int e_new(lua_State *L)
     return 1;
 }
 
-/* ---- executors that plan ---- */
+/* ---- executors that only plan ---- */
 
 static const mr_bind_field plan_fields[] = {
     MR_BIND_ANY("regions", "table[]", "As of exec.new."),
@@ -149,7 +152,7 @@ static const mr_bind_field plan_fields[] = {
                 "By whose rates it predicts seconds, which the device measures when needed."),
     MR_BIND_END};
 
-/* plan(params?, options?): slot 1 of the arguments is the device's in exec.new */
+/* plan(params?, options?): inserts an argument 1, which is the device in exec.new */
 static int e_plan(lua_State *L)
 {
     lua_settop(L, 2);
@@ -231,7 +234,7 @@ static int x_regions(lua_State *L)
     return 1;
 }
 
-/* host(region) -> pointer, bytes; nothing where the device keeps it elsewhere */
+/* host(region) -> pointer, bytes; nothing if the region is not in host memory */
 static int x_host(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
@@ -245,11 +248,12 @@ static int x_host(lua_State *L)
     return 2;
 }
 
-/* A place of `at` elements of `size` bytes, in bytes. */
+/* The offset of `at` elements of `size` bytes, in bytes. */
 static size_t bytes_at(lua_State *L, int64_t at, size_t size)
 {
     if (at < 0 || (uint64_t)at > MR_BYTES_MAX / size)
-        mr_bind_raise(L, MR_E_RANGE, "no region has an element %lld", (long long)at);
+        mr_bind_raise(L, MR_E_RANGE, "offset %lld; expected 0 or more, within a region",
+                      (long long)at);
     return (size_t)at * size;
 }
 
@@ -287,7 +291,7 @@ static int x_hash(lua_State *L)
     const char *host = mr_exec_host(exec, name);
     char *piece = mr_bind_scratch(L, host ? 1 : PIECE);
     uint64_t hash = 0;
-    // refuses what is not inside, and waits for what runs
+    // check the range, and wait for running work
     if (host)
         mr_bind_check(L, mr_exec_sync(exec));
     mr_bind_check(L, mr_exec_read(exec, name, at + bytes, piece, 0));
@@ -301,7 +305,7 @@ static int x_hash(lua_State *L)
     return 1;
 }
 
-/* write(region, offset in elements, tensor): bytes as they are; the tensor is dense */
+/* write(region, offset in elements, tensor): copy bytes of a dense tensor */
 static int x_write(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
@@ -315,15 +319,15 @@ static int x_write(lua_State *L)
     return 0;
 }
 
-/* A parameter's part of a region, as arguments 2 and 3 name them. */
+/* The part of region 2 that belongs to parameter 3. */
 typedef struct part {
     const mr_param *param;
     const char *region;
-    int64_t at; /* elements from the region's start */
+    int64_t at; /* offset in the region, in elements */
     mr_desc desc;
 } part;
 
-/* A frozen parameter has its weight in the region of frozen ones, no master and no average. */
+/* Find the part. A frozen parameter has its weight in region frozen, and no master or average. */
 static part check_part(lua_State *L, const mr_exec *exec)
 {
     lua_getiuservalue(L, 1, 2);
@@ -338,7 +342,8 @@ static part check_part(lua_State *L, const mr_exec *exec)
     p.param = mr_params_at(params, id);
     const mr_region *region = mr_exec_region(exec, p.region);
     if (!region)
-        mr_bind_check(L, mr_exec_read((mr_exec *)exec, p.region, 0, NULL, 0)); // says what there is
+        mr_bind_check(L, mr_exec_read((mr_exec *)exec, p.region, 0, NULL, 0)); // fails with a list
+                                                                               // of the regions
     if (p.param->frozen && region->role == MR_ROLE_WEIGHTS)
         region = mr_exec_region(exec, "frozen");
     int64_t count;
@@ -358,7 +363,7 @@ static int x_param(lua_State *L)
     return 1;
 }
 
-/* set_param(region, name, tensor): converted to the region's dtype */
+/* set_param(region, name, tensor): converts to the dtype of the region */
 static int x_set_param(lua_State *L)
 {
     mr_exec *exec = mr_bind_exec(L, 1);
@@ -366,7 +371,8 @@ static int x_set_param(lua_State *L)
     const mr_view *v = mr_tensor_view(mr_bind_tensor(L, 4));
     char came[128], want[128];
     if (!mr_desc_same_shape(&v->desc, &p.desc))
-        return mr_bind_raise(L, MR_E_SHAPE, "parameter '%s' is %s, the tensor given is %s",
+        return mr_bind_raise(L, MR_E_SHAPE,
+                             "parameter '%s' is %s, the given tensor is %s; expected equal shapes",
                              p.param->name, mr_desc_text(&p.desc, want, sizeof want),
                              mr_desc_text(&v->desc, came, sizeof came));
     size_t size = mr_dtype_bytes(p.desc.dtype), bytes = (size_t)mr_desc_count(&p.desc) * size;
@@ -379,13 +385,13 @@ static int x_set_param(lua_State *L)
 static const mr_bind_entry exec_module_entries[] = {
     MR_ENTRY("device", mr_bind_device_open, "(name?: string, threads?: integer): mr.Device",
              "Open a device: cpu, shadow or, with its plug-in, cuda (cuda:1 is the second); "
-             "MOONREEL_DEVICE or cpu where absent. Up to 4096 threads, 0: all."),
+             "default: MOONREEL_DEVICE or cpu. Up to 4096 threads, 0: all."),
     MR_ENTRY_OPTIONS(
         "new", e_new, "(device: mr.Device, params?: mr.Params, options?: table): mr.Exec",
         "An executor: the memory of the parameters, and programs over it.", exec_fields),
     MR_ENTRY_OPTIONS("plan", e_plan, "(params?: mr.Params, options?: table): mr.Exec",
-                     "An executor without a device: its programs tell bytes, cost and seconds, and "
-                     "take no memory.",
+                     "An executor without a device: its programs predict bytes, cost and seconds, "
+                     "and need no memory.",
                      plan_fields),
     MR_ENTRY_END};
 static const mr_bind_face exec_module_face = {"moonreel.core.exec",
@@ -394,38 +400,35 @@ static const mr_bind_face exec_module_face = {"moonreel.core.exec",
 
 static const mr_bind_entry exec_entries[] = {
     MR_ENTRY("compile", mr_bind_program_new, "(graph: mr.Graph): mr.Program",
-             "A finished graph, ready to run here."),
-    MR_ENTRY("sync", x_sync, "()", "Wait for what still runs."),
-    MR_ENTRY(
-        "waits", x_waits, "(): table",
-        "How often this waited so far: {all, results, inputs} - for everything that was enqueued, "
-        "for what was fetched, for inputs that had still to leave."),
+             "Compile a finished graph for this executor."),
+    MR_ENTRY("sync", x_sync, "()", "Wait until all enqueued work is done."),
+    MR_ENTRY("waits", x_waits, "(): table",
+             "Number of waits so far: {all, results, inputs} - for all enqueued work, for fetched "
+             "results, for inputs in transfer."),
     MR_ENTRY("host", x_host, "(region: string): lightuserdata?, integer?",
-             "Where a region lies and its bytes; nothing when it is not in host memory."),
-    MR_ENTRY("edges", x_edges, "(): boolean",
-             "Does conv3d read the nearest place for one outside here? See its `edge`."),
-    MR_ENTRY("init", x_init, "(seed: integer)", "Initial values of all parameters."),
+             "Pointer and bytes of a region; nothing if it is not in host memory."),
+    MR_ENTRY("edges", x_edges, "(): boolean", "Whether conv3d supports `edge` on this device."),
+    MR_ENTRY("init", x_init, "(seed: integer)", "Set all parameters to their initial values."),
     MR_ENTRY("refresh", x_refresh, "()", "Compute weights from the masters."),
-    MR_ENTRY("has", x_has, "(region: string): boolean", "Is there such a region?"),
+    MR_ENTRY("has", x_has, "(region: string): boolean", "Whether the region exists."),
     MR_ENTRY("regions", x_regions, "(): table[]",
              "All regions: name, dtype, role, prefix, start, stop, per, shared, transient, bytes."),
     MR_ENTRY("read", x_read,
              "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[]): mr.Tensor",
-             "Elements from offset on, as they are."),
+             "Read elements from offset on, without conversion."),
     MR_ENTRY("hash", x_hash, "(region: string, offset: integer, count: integer): integer",
-             "64 bits of hash over a range of a region, in elements."),
+             "A 64-bit hash of a range of a region; offset and count in elements."),
     MR_ENTRY("write", x_write, "(region: string, offset: integer, values: mr.Tensor)",
-             "Elements from offset on; a dense tensor of the region's dtype."),
+             "Write elements from offset on: a dense tensor of the dtype of the region."),
     MR_ENTRY("param", x_param, "(region: string, name: string): mr.Tensor",
-             "One parameter: its weight, master, gradient, ...; an error where the region does not "
-             "hold all of it."),
+             "Read one parameter: its weight, master, gradient, ...; an error if the region does "
+             "not have all of it."),
     MR_ENTRY("set_param", x_set_param, "(region: string, name: string, values: mr.Tensor)",
              "Write one parameter; converted to the region's dtype."),
     MR_ENTRY_END};
-static const mr_bind_face exec_face = {"mr.Exec",
-                                       "An executor. Regions of its memory: w, frozen, and what "
-                                       "rows of an optimizer declare.",
-                                       exec_entries, free_executor};
+static const mr_bind_face exec_face = {
+    "mr.Exec", "An executor. Its regions: w, frozen, and those that an optimizer declares.",
+    exec_entries, free_executor};
 
 MR_BIND_ROOM(exec)
 {

@@ -67,13 +67,13 @@ static const mr_bind_entry module_entries[] = {
     MR_ENTRY("torch", l_torch, "(seed: integer): mr.Twister",
              "As torch's CPU generator after manual_seed."),
     MR_ENTRY("python", l_python, "(seed: integer): mr.Twister",
-             "As Python's random after seed; the absolute value counts."),
+             "As Python's random after seed, which uses the absolute value."),
     MR_ENTRY("numpy", l_numpy, "(seed: integer): mr.Pcg64", "As numpy.random.default_rng."),
     MR_ENTRY_END};
 static const mr_bind_face module_face = {
     "moonreel.core.generator",
-    "Generators that references draw from; moonreel.data.generators is what people use.",
-    module_entries, NULL};
+    "Generators of the reference implementations; use moonreel.data.generators.", module_entries,
+    NULL};
 
 MR_BIND_ROOM(generator)
 {

@@ -33,7 +33,7 @@ static int g_driver(lua_State *L)
     return 1;
 }
 
-// a field that is absent where the driver tells nothing
+// set a field, unless the driver has no value
 static void set_integer(lua_State *L, const char *name, int64_t value)
 {
     if (value < 0)
@@ -119,16 +119,16 @@ static const mr_bind_entry module_entries[] = {
              "The GPUs that NVIDIA's driver reports; raises MR_E_UNSUPPORTED without a driver. "
              "MOONREEL_NVML names another library."),
     MR_ENTRY_END};
-static const mr_bind_face module_face = {"moonreel.core.gpu", "What GPUs say of themselves.",
+static const mr_bind_face module_face = {"moonreel.core.gpu", "Facts and readings of GPUs.",
                                          module_entries, NULL};
 
 static const mr_bind_entry rows[] = {
     MR_ENTRY("count", g_count, "(): integer", "How many there are."),
     MR_ENTRY("driver", g_driver, "(): string", "The version of the driver."),
     MR_ENTRY("read", g_read, "(i: integer): table",
-             "One now, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, "
-             "most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, "
-             "processes = {{pid, bytes}}}; what its driver does not tell is absent."),
+             "Read GPU i, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, "
+             "clock_mhz, most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, "
+             "processes = {{pid, bytes}}}; fields that its driver does not report are absent."),
     MR_ENTRY("find", g_find, "(bus: string): integer|nil", "The one at a PCI address."),
     MR_ENTRY_END};
 static const mr_bind_face face = {type, "The GPUs of this machine.", rows, free_gpus};

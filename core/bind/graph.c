@@ -8,20 +8,19 @@ typedef struct graph_table {
 } graph_table;
 
 static const mr_bind_field graph_fields[] = {
-    MR_BIND_BOOL("no_inplace", graph_table, o.no_inplace,
-                 "No op writes over its input; for tests."),
-    MR_BIND_BOOL("no_cheap", graph_table, o.no_cheap, "Cheap values are kept, not computed twice."),
-    MR_BIND_BOOL("no_fuse", graph_table, o.no_fuse,
-                 "Every op is a node of its own, also where one row does two."),
+    MR_BIND_BOOL("no_inplace", graph_table, o.no_inplace, "No op overwrites its input; for tests."),
+    MR_BIND_BOOL("no_cheap", graph_table, o.no_cheap,
+                 "Keep cheap values instead of computing them again."),
+    MR_BIND_BOOL("no_fuse", graph_table, o.no_fuse, "Do not fuse ops: every op is a node."),
     MR_BIND_BOOL("fresh_gradients", graph_table, o.fresh_gradients,
-                 "Gradients of parameters begin at zero in each run."),
+                 "Gradients of parameters start at zero in each run."),
     MR_BIND_BOOL("no_save", graph_table, no_save,
-                 "What `save` would keep of a block is computed twice too."),
+                 "Ignore `save`: all values of a block are computed again."),
     MR_BIND_BOOL("edges", graph_table, edges,
-                 "It runs where conv3d reads the nearest place for one outside: exec:edges()."),
+                 "The device supports `edge` of conv3d: exec:edges()."),
     MR_BIND_END};
 
-enum { NO_SAVE = 2, EDGES = 3 }; /* user values of a graph that say so */
+enum { NO_SAVE = 2, EDGES = 3 }; /* user values of a graph with these options */
 
 static int g_new(lua_State *L)
 {
@@ -124,7 +123,7 @@ static int g_block(lua_State *L)
     lua_settop(L, 4);
     mr_bind_check(L, mr_graph_block_begin(g, luaL_checkstring(L, 2), lua_toboolean(L, 3)));
     int st = lua_pcall(L, 0, LUA_MULTRET, 0);
-    mr_status end = mr_graph_block_end(mr_bind_graph(L, 1)); // f may have closed it
+    mr_status end = mr_graph_block_end(mr_bind_graph(L, 1)); // f can have closed the graph
     if (st != LUA_OK)
         return lua_error(L);
     mr_bind_check(L, end);
@@ -145,7 +144,7 @@ static int g_queue(lua_State *L)
                              name);
     mr_bind_check(L, mr_graph_set_queue(g, queue, &before));
     int st = lua_pcall(L, 0, LUA_MULTRET, 0);
-    g = mr_bind_graph(L, 1); // f may have closed it
+    g = mr_bind_graph(L, 1); // f can have closed the graph
     if (!mr_graph_finished(g))
         mr_graph_set_queue(g, before, NULL);
     if (st != LUA_OK)
@@ -192,7 +191,8 @@ static int g_save(lua_State *L)
     return 1;
 }
 
-/* (loss, {x, y}) -> {dx, dy} by mr_graph_backward or the like; an absent gradient is false */
+/* (loss, {x, y}) -> {dx, dy}, by mr_graph_backward or a similar function; an absent gradient is
+ * false */
 static int differentiate(lua_State *L,
                          mr_status (*by)(mr_graph *, mr_ref, const mr_ref *, int, mr_ref *))
 {
@@ -323,10 +323,10 @@ static int g_concat(lua_State *L)
     int64_t axis = luaL_checkinteger(L, 2);
     lua_settop(L, 2);
     if (n < 1)
-        return mr_bind_raise(L, MR_E_USAGE, "concat of nothing");
+        return mr_bind_raise(L, MR_E_USAGE, "concat: expected at least one tensor or value");
     lua_geti(L, 1, 1);
     mr_bind_value *v = luaL_testudata(L, 3, MR_VALUE);
-    if (!v) { // eager: pairs of joins keep within an op's inputs
+    if (!v) { // eager tensors: join in pairs, within the number of inputs of an op
         for (int i = 2; i <= n; i++) {
             lua_settop(L, 3);
             lua_geti(L, 1, i);
@@ -363,9 +363,9 @@ static const mr_bind_entry graph_module_entries[] = {
     MR_ENTRY_OPTIONS("graph", g_new, "(params?: mr.Params, options?: table): mr.Graph",
                      "An empty graph.", graph_fields),
     MR_ENTRY("op", mr_bind_op_by_name, "(name: string, inputs: any[], attributes?: table): ...",
-             "Call an op by its name, as ops.NAME; inputs may have holes."),
+             "Call an op by its name, as ops.NAME; inputs can have holes."),
     MR_ENTRY("concat", g_concat, "(parts: any[], axis: integer): any",
-             "Tensors or values side by side along an axis."),
+             "Join tensors or values along an axis."),
     MR_ENTRY_END};
 static const mr_bind_face graph_module_face = {
     "moonreel.core.graph", "Graphs: values, their gradients, tables of parameters.",
@@ -373,57 +373,55 @@ static const mr_bind_face graph_module_face = {
 
 static const mr_bind_entry graph_entries[] = {
     MR_ENTRY("input", g_input, "(name: string, dtype: mr.Dtype, dims: integer[]): mr.Value",
-             "A value that program:set() gives."),
+             "An input, which program:set() sets."),
     MR_ENTRY("param", g_param, "(name: string): mr.Value", "A parameter of the table."),
     MR_ENTRY("window", g_window, "(gathered: mr.Value, first: integer, name: string): mr.Value",
              "A parameter inside gathered weights, whose first element is `first` of all."),
-    MR_ENTRY("const", g_const, "(values: mr.Tensor): mr.Value", "A value that stays as it is."),
+    MR_ENTRY("const", g_const, "(values: mr.Tensor): mr.Value", "A constant."),
     MR_ENTRY("region", g_region,
              "(region: string, dtype: mr.Dtype, offset: integer, dims: integer[], space?: string): "
              "mr.Value",
-             "A range of an executor's memory, which lies on the device or pinned on the host."),
+             "A range of a region of the executor, on the device or in pinned host memory."),
     MR_ENTRY("output", g_output, "(name: string, value: mr.Value): mr.Graph",
              "Name a value that program:get() reads."),
     MR_ENTRY("block", g_block, "(name: string, recompute: boolean, f: fun(): ...): ...",
-             "What f adds is one block; recompute: made again in the backward pass. Returns what "
-             "f returns."),
+             "The nodes that f adds form a block; recompute: compute them again in the backward "
+             "pass. Returns the results of f."),
     MR_ENTRY("queue", g_queue, "(name: string, f: fun(): ...): ...",
-             "What f adds runs on that queue, side by side with others where no data forbids it: "
-             "compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns."),
+             "The nodes that f adds run on that queue (compute, comm_intra, comm_inter, h2d, d2h), "
+             "in parallel with other queues if data allows it. Returns the results of f."),
     MR_ENTRY("save", g_save, "(value: mr.Value): mr.Value", "Keep a value of a recomputed block."),
-    MR_ENTRY(
-        "move", g_move, "(value: mr.Value, space: string, after?: mr.Value): mr.Value",
-        "A copy of a value in another memory: device, or pinned (the host's); it sets out when "
-        "`after`, of another queue, is there."),
+    MR_ENTRY("move", g_move, "(value: mr.Value, space: string, after?: mr.Value): mr.Value",
+             "A copy of a value in another memory: device, or pinned (host). It starts when "
+             "`after`, a value of another queue, is computed."),
     MR_ENTRY("put", g_put, "(value: mr.Value, region: mr.Value): mr.Value",
-             "Copy a value over a range of a region in the other memory."),
+             "Copy a value to a range of a region in the other memory."),
     MR_ENTRY("offload", g_offload, "(value: mr.Value): mr.Value",
              "Keep a value for the backward pass in host memory."),
     MR_ENTRY("backward", g_backward, "(loss: mr.Value, wrt?: mr.Value[]): (mr.Value|false)[]",
-             "Add the gradients of a scalar: into the parameters, and of the values asked for; "
-             "false: none."),
-    MR_ENTRY("gradients", g_gradients, "(loss: mr.Value, wrt: mr.Value[]): (mr.Value|false)[]",
-             "The gradients of a scalar for the values asked for alone, before backward; no "
-             "parameter gets one."),
+             "Add the backward pass of a scalar loss: gradients of the parameters, and those of "
+             "wrt, which it returns; false: no gradient."),
+    MR_ENTRY(
+        "gradients", g_gradients, "(loss: mr.Value, wrt: mr.Value[]): (mr.Value|false)[]",
+        "Gradients of a scalar with respect to wrt only, before backward; parameters get none."),
     MR_ENTRY("detach", g_detach, "(value: mr.Value): mr.Value",
-             "The same value as a constant: no gradient goes through it."),
+             "The same value as a constant: no gradient passes through it."),
     MR_ENTRY("echo", g_echo, "(like: mr.Graph): mr.Graph",
-             "What `like` tells other ranks, of one that computes nothing meanwhile."),
-    MR_ENTRY("op_log", g_op_log, "(): string", "What it tells other ranks, in order."),
+             "Repeat the collectives of `like`, for a rank that computes nothing meanwhile."),
+    MR_ENTRY("op_log", g_op_log, "(): string", "Its collectives, in order."),
     MR_ENTRY("finish", g_finish, "(): mr.Graph",
-             "No more nodes: check it and choose what is done in place."),
+             "Finish the graph: check it, remove dead nodes, choose in-place outputs."),
     MR_ENTRY("print", g_print, "(): string", "The graph as text."),
     MR_ENTRY("schedule", g_schedule, "(exec?: mr.Exec): string",
              "The steps of a run of the finished graph: queue, op, node, the steps waited for, and "
-             "which steps they may overlap. exec: knows regions that are the same memory; absent: "
-             "regions of two names are different."),
-    MR_ENTRY("inputs", g_inputs, "(): table<string, mr.Value>", "Its inputs by name."),
+             "which steps they may overlap. exec: knows which regions share memory; absent: "
+             "regions of different names do not."),
+    MR_ENTRY("inputs", g_inputs, "(): table<string, mr.Value>", "Names of the inputs."),
     MR_ENTRY("outputs", g_outputs, "(): string[]", "Names of the outputs."),
-    MR_ENTRY("edges", g_edges, "(): boolean",
-             "Does conv3d read the nearest place for one outside, where this runs?"),
+    MR_ENTRY("edges", g_edges, "(): boolean", "Whether its device supports `edge` of conv3d."),
     MR_ENTRY_END};
 static const mr_bind_face graph_face = {
-    "mr.Graph", "A graph in the making; finished, it can be compiled.", graph_entries, free_graph};
+    "mr.Graph", "A graph under construction; finish it to compile it.", graph_entries, free_graph};
 
 MR_BIND_ROOM(graph)
 {

@@ -124,7 +124,7 @@ static int index_find(lua_State *L)
     return 1;
 }
 
-// where the row begins in its file
+// the first frame of the row in its file
 static int64_t first_frame(const mr_row *row)
 {
     const mr_clip_info *c = &row->info;
@@ -169,7 +169,7 @@ static int index_row(lua_State *L)
     return 1;
 }
 
-// A row of a list as a table, for the function at 2. An error of it is kept on the stack.
+// Call the function at 2 with a row of a list as a table. Its error stays on the stack.
 static int push_listed(lua_State *L)
 {
     const mr_table *table = lua_touserdata(L, 2);
@@ -197,7 +197,7 @@ static int push_listed(lua_State *L)
     return 0;
 }
 
-// what Lua raises must not jump over the reader
+// a Lua error must not jump across the reader
 static mr_status hand_row(void *user, const mr_table *table, const mr_table_row *row)
 {
     lua_State *L = user;
@@ -205,7 +205,8 @@ static mr_status hand_row(void *user, const mr_table *table, const mr_table_row 
     lua_pushvalue(L, 2);
     lua_pushlightuserdata(L, (void *)(uintptr_t)table);
     lua_pushlightuserdata(L, (void *)(uintptr_t)row);
-    return lua_pcall(L, 3, 0, 0) == LUA_OK ? MR_OK : mr_fail(MR_E_FAIL, "a row was refused");
+    return lua_pcall(L, 3, 0, 0) == LUA_OK ? MR_OK
+                                           : mr_fail(MR_E_FAIL, "the function raised an error");
 }
 
 #define TABLE "mr.Table"
@@ -216,12 +217,11 @@ static void free_table(void *table)
 }
 
 #define TABLE_FIELDS(of, at)                                                                       \
-    MR_BIND_STR("columns", of, at.columns,                                                         \
-                "What columns of a list stand for: \"path=video,text=caption\"; those called '-' " \
-                "are left out."),                                                                  \
+    MR_BIND_STR(                                                                                   \
+        "columns", of, at.columns,                                                                 \
+        "Meaning of the columns of a list: \"path=video,text=caption\"; '-' omits a column."),     \
         MR_BIND_STR("escape", of, at.escape,                                                       \
-                    "Of CSV: the character that takes the meaning from a quote; none: quotes are " \
-                    "doubled.")
+                    "CSV: the escape character before a quote; default: quotes are doubled.")
 
 typedef struct table_options {
     mr_table_options table;
@@ -229,7 +229,7 @@ typedef struct table_options {
 
 static const mr_bind_field table_fields[] = {TABLE_FIELDS(table_options, table), MR_BIND_END};
 
-// read_table(file, fn, options) -> columns, notes, kinds; what fn raises ends it
+// read_table(file, fn, options) -> columns, notes, kinds; an error of fn ends it
 static int i_read_table(lua_State *L)
 {
     const char *file = luaL_checkstring(L, 1);
@@ -270,13 +270,13 @@ static const mr_bind_field ingest_fields[] = {
     MR_BIND_NUM("deadline_s", mr_ingest_options, deadline_s, 0, "Seconds for one clip; 0: 60."),
     TABLE_FIELDS(mr_ingest_options, table),
     MR_BIND_INT("part", mr_ingest_options, part, 0, 0, "This part of the input, from 1."),
-    MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "How many parts there are; 0: all of it."),
+    MR_BIND_INT("parts", mr_ingest_options, parts, 0, 0, "Number of parts; 0: the whole input."),
     MR_BIND_BOOL("isolated", mr_ingest_options, isolated,
-                 "Each thread scans in a process of its own."),
+                 "Each thread scans in a separate process."),
     MR_BIND_BOOL("resume", mr_ingest_options, resume,
-                 "Go on where an ingest of this input was killed or stopped."),
+                 "Continue an ingest of this input that was killed or stopped."),
     MR_BIND_INT("commit_rows", mr_ingest_options, commit_rows, 0, 0,
-                "What a kill costs at most; 0: a default."),
+                "Most seconds of work that a kill can lose; 0: default."),
     MR_BIND_END};
 
 // ingest(input, output, options) -> mr.Ingest
@@ -337,22 +337,22 @@ static const mr_bind_entry index_module_entries[] = {
     MR_ENTRY_OPTIONS(
         "read_table", i_read_table,
         "(file: string, fn: fun(row: table), options?: table): string[], string, table",
-        "Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns, "
-        "start_us, end_us (0: to its end)}; answers the columns that hold numbers, what was passed "
-        "over, a line each, and for each column \"whole\" or \"real\".",
+        "Call fn with each row of a CSV, TSV or JSON lines file: {path, line, captions, columns, "
+        "start_us, end_us (0: to its end)}. Returns the columns of numbers, a line per skipped "
+        "item, and per column \"whole\" or \"real\".",
         table_fields),
     MR_ENTRY_OPTIONS("sweep", mr_bind_sweep_new,
                      "(index: mr.Index, rows: integer[], options?: table): mr.Sweep",
-                     "Look at the files of rows by several threads.", mr_bind_sweep_fields),
+                     "Check the files of rows by several threads.", mr_bind_sweep_fields),
     MR_ENTRY("synthetic", i_synthetic, "(path: string|nil, rows: integer, seed?: integer)",
-             "Build an index without clips behind it, to measure with; nil: make its rows alone."),
+             "Build an index without clips, for measurements; nil: only create its rows."),
     MR_ENTRY("builder", mr_bind_builder_new, "(path: string): mr.IndexBuilder",
-             "Start a new index out of rows of others; moonreel.data.derive is what people use."),
+             "Start a new index from rows of others; use moonreel.data.derive."),
     MR_ENTRY_END};
 static const mr_bind_face index_module_face = {
     "moonreel.core.index", "Indexes of samples: build and open.", index_module_entries, NULL};
 
-// index:visit(n, seed): n rows are looked up, in an order without any
+// index:visit(n, seed): look up n rows in random order
 static int index_visit(lua_State *L)
 {
     mr_index_reader *reader = mr_bind_unbox(L, 1, mr_bind_index_type);
@@ -365,7 +365,7 @@ static int index_visit(lua_State *L)
     return 0;
 }
 
-// index:common(other) -> {both, vanished (here alone), new (there alone)}
+// index:common(other) -> {both, vanished (only here), new (only there)}
 static int index_common(lua_State *L)
 {
     mr_index *a = mr_index_reader_index(mr_bind_unbox(L, 1, mr_bind_index_type)),
@@ -380,16 +380,15 @@ static int index_common(lua_State *L)
 }
 
 static const mr_bind_entry index_entries[] = {
-    MR_ENTRY(
-        "row", index_row, "(i: integer): table",
-        "Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with "
-        "which it begins), frames, fps, width, height, columns, ..."),
+    MR_ENTRY("row", index_row, "(i: integer): table",
+             "Sample i, from 1: id, key, path, file, text, captions, start (its first frame in the "
+             "file), frames, fps, width, height, columns, ..."),
     MR_ENTRY("find", index_find, "(key: string): integer?",
              "The number, from 1, of the sample with a key; nil if no sample has it."),
     MR_ENTRY("visit", index_visit, "(n: integer, seed?: integer)",
-             "Look up n rows in an order without any, to see how long it takes."),
+             "Look up n rows in random order, for measurements."),
     MR_ENTRY("common", index_common, "(other: mr.Index): table",
-             "Samples by key: {both, vanished (that the other one lacks), new (it alone has)}."),
+             "Compare samples by key: {both, vanished (missing in other), new (only in other)}."),
     MR_ENTRY("facts", index_facts, "(): table",
              "{rows, fp_order, fp_set, path, roots, sources, columns, kinds: for each column "
              "\"whole\" or \"real\"}."),
@@ -402,15 +401,15 @@ static const mr_bind_face table_face = {TABLE, NULL, NULL, free_table};
 
 static const mr_bind_entry ingest_entries[] = {
     MR_ENTRY("step", ingest_step, "(seconds?: number): table",
-             "Work for so long: {listed, total, done, written, refused, without_caption, "
+             "Work for some seconds: {listed, total, done, written, refused, without_caption, "
              "resumed, finished}."),
     MR_ENTRY("keep", ingest_keep, "(): integer, integer",
-             "End it unfinished: the rows of the input that are done and stay for an ingest with "
-             "resume (0: nothing stays), and how many the input has."),
-    MR_ENTRY("notes", ingest_notes, "(): string", "What was passed over in a folder, a line each."),
+             "Stop before the end. Returns the rows that are done and kept for an ingest with "
+             "resume (0: none), and all rows of the input."),
+    MR_ENTRY("notes", ingest_notes, "(): string", "A line per skipped item of a folder."),
     MR_ENTRY_END};
-static const mr_bind_face ingest_face = {"mr.Ingest", "An index in the making.", ingest_entries,
-                                         free_ingest};
+static const mr_bind_face ingest_face = {"mr.Ingest", "An index under construction.",
+                                         ingest_entries, free_ingest};
 
 MR_BIND_ROOM(index)
 {

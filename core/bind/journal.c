@@ -75,25 +75,25 @@ static int j_next(lua_State *L)
 
 static const mr_bind_entry journal_module_entries[] = {
     MR_ENTRY("open", j_open, "(path: string): mr.Journal",
-             "Open for append; a line cut by a crash is removed."),
+             "Open for append; removes an incomplete last line."),
     MR_ENTRY("read", j_read, "(path: string): mr.JournalReader", "Read from the start."),
     MR_ENTRY_END};
-static const mr_bind_face journal_module_face = {"moonreel.core.journal",
-                                                 "Journals: JSON lines that are only appended to.",
-                                                 journal_module_entries, NULL};
+static const mr_bind_face journal_module_face = {
+    "moonreel.core.journal", "Journals: append-only JSON lines.", journal_module_entries, NULL};
 
 static const mr_bind_entry journal_entries[] = {
-    MR_ENTRY("append", j_append, "(line: string)", "One more line."),
+    MR_ENTRY("append", j_append, "(line: string)", "Append a line."),
     MR_ENTRY("sync", j_sync, "()", "Make all lines so far durable."),
-    MR_ENTRY("waiting", j_waiting, "(): integer, string?, integer",
-             "Lines that wait for the disk, why, and how many were left out for good."),
+    MR_ENTRY(
+        "waiting", j_waiting, "(): integer, string?, integer",
+        "Number of lines that wait for the disk, the reason, and the number of dropped lines."),
     MR_ENTRY_END};
-static const mr_bind_face journal_face = {"mr.Journal", "A journal that is written.",
+static const mr_bind_face journal_face = {"mr.Journal", "A journal open for append.",
                                           journal_entries, free_journal};
 
 static const mr_bind_entry reader_entries[] = {
     MR_ENTRY("next", j_next, "(): string?", "The next whole line; nil at the end."), MR_ENTRY_END};
-static const mr_bind_face reader_face = {"mr.JournalReader", "A journal that is read.",
+static const mr_bind_face reader_face = {"mr.JournalReader", "A journal open for reading.",
                                          reader_entries, free_reader};
 
 MR_BIND_ROOM(journal)

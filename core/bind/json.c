@@ -81,8 +81,8 @@ static int j_decode(lua_State *L)
 
 /* ---- encode ---- */
 
-/* Text in work, owned by a box so that a raise frees it; `path` of the value for errors:
- * .a.b[3]. */
+/* The text so far, owned by a box so that an error frees it; `path` is that of the value for
+ * errors: .a.b[3]. */
 typedef struct out {
     lua_State *L;
     char *data;
@@ -189,7 +189,7 @@ static void put_float(out *o, double v)
         add_text(o, ".0");
 }
 
-/* Is the table at `t` an array? Its length in *n. */
+/* Whether the table at `t` is an array; *n is its length. */
 static bool is_array(lua_State *L, int t, lua_Integer *n)
 {
     *n = (lua_Integer)lua_rawlen(L, t);
@@ -228,7 +228,7 @@ static void put_object(out *o, int t, int depth)
         add_text(o, "{}");
         return;
     }
-    // the keys stay alive in the table, their addresses with them
+    // the table keeps the keys alive, so their addresses stay valid
     const char **keys = lua_newuserdatauv(L, n * sizeof *keys, 0);
     int hold = lua_gettop(L);
     for (lua_pushnil(L); lua_next(L, t); lua_pop(L, 1)) {
@@ -366,7 +366,7 @@ static int j_is_array(lua_State *L)
 }
 
 static const mr_bind_entry json_entries[] = {
-    MR_ENTRY_FIELD("null", "lightuserdata", "What stands for null."),
+    MR_ENTRY_FIELD("null", "lightuserdata", "The value for null."),
     MR_ENTRY("decode", j_decode, "(text: string, name?: string): any",
              "Objects become tables, arrays marked lists, null json.null; errors name `name`, "
              "line and column."),
@@ -374,7 +374,8 @@ static const mr_bind_entry json_entries[] = {
                      "Keys are sorted, so equal values give equal text.", encode_fields),
     MR_ENTRY("array", j_array, "(list?: table): table",
              "Mark a list, also an empty one, as an array; returns it."),
-    MR_ENTRY("is_array", j_is_array, "(value: any): boolean", "Is it marked so, or a list 1..n?"),
+    MR_ENTRY("is_array", j_is_array, "(value: any): boolean",
+             "Whether it is marked as an array, or a list 1..n."),
     MR_ENTRY_END};
 static const mr_bind_face json_face = {"moonreel.core.json", "JSON text to Lua values and back.",
                                        json_entries, NULL};

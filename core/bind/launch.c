@@ -28,9 +28,10 @@ typedef struct start_options {
 } start_options;
 
 static const mr_bind_field start_fields[] = {
-    MR_BIND_NUM("grace_s", start_options, grace_s, 2, "Between the message, SIGTERM and SIGKILL."),
-    MR_BIND_INT("first", start_options, first, 0, 0, "Their first number in the run."),
-    MR_BIND_INT("world", start_options, world, 0, 0, "Ranks of the run; 0: these are all."),
+    MR_BIND_NUM("grace_s", start_options, grace_s, 2,
+                "Seconds between the message, SIGTERM and SIGKILL."),
+    MR_BIND_INT("first", start_options, first, 0, 0, "Number of the first rank in the run."),
+    MR_BIND_INT("world", start_options, world, 0, 0, "Ranks of the run; 0: only these."),
     MR_BIND_END};
 
 static int b_start(lua_State *L)
@@ -59,7 +60,7 @@ static int b_listen(lua_State *L)
 {
     int fd, port;
     mr_bind_check(L, mr_tcp_listen(luaL_optstring(L, 1, NULL), 0, 1, &fd, &port));
-    fcntl(fd, F_SETFD, 0); // ranks inherit it
+    fcntl(fd, F_SETFD, 0); // inherited by ranks
     lua_pushinteger(L, fd), lua_pushinteger(L, port);
     return 2;
 }
@@ -141,18 +142,18 @@ static int r_ended(lua_State *L)
 
 static const mr_bind_entry methods[] = {
     MR_ENTRY("look", r_look, "(ms?: integer): integer",
-             "Wait at most so long for what happens; how many run. When one has failed the others "
-             "are ended."),
+             "Wait at most this long for an event; returns the number of running ranks. If one "
+             "fails, the others are ended."),
     MR_ENTRY("fail", r_fail, "(rank: integer, text: string)",
-             "End a rank that does not go on, and the others, which hear why."),
+             "End a rank that hangs, and the others, which get the reason."),
     MR_ENTRY("signal", r_signal, "(number: integer)",
-             "Hand a signal on, 2 or 15; the second one ends them."),
-    MR_ENTRY("stop", r_stop, "(text: string)", "End all of them, which hear why."),
-    MR_ENTRY("page", r_page, "(): mr.Life", "What they tell of themselves."),
+             "Forward a signal, 2 or 15; the second one ends the ranks."),
+    MR_ENTRY("stop", r_stop, "(text: string)", "End all ranks, which get the reason."),
+    MR_ENTRY("page", r_page, "(): mr.Life", "The page of their published states."),
     MR_ENTRY("ended", r_ended, "(): table",
-             "How it ended: {exit, rank and text of the one that failed first, asked: a signal}."),
+             "The outcome: {exit, rank and text of the rank that failed first, asked: a signal}."),
     MR_ENTRY_END};
-static const mr_bind_face type = {LAUNCH, "Ranks of this host that this process has started.",
+static const mr_bind_face type = {LAUNCH, "Ranks that this process has started on this host.",
                                   methods, free_launch};
 
 static const mr_bind_entry rows[] = {
@@ -160,13 +161,13 @@ static const mr_bind_entry rows[] = {
                      "(words: string[], ranks: integer, options?: table): mr.Launch",
                      "Start this program as `ranks` processes on this host.", start_fields),
     MR_ENTRY("listen", b_listen, "(where?: string): integer, integer",
-             "A socket at a free port of an interface or address (default: all), for a rank 0 that "
-             "this process starts: descriptor, port."),
+             "A listening socket at a free port of an interface or address (default: all), for a "
+             "rank 0 that this process starts: descriptor, port."),
     MR_ENTRY("allow_files", b_allow_files, "(count: integer, who: string)",
-             "Lets this process open this many files; raises where the system allows fewer, with "
-             "who needs them."),
+             "Raise the limit of open files to this number; an error, which names `who`, if the "
+             "system allows fewer."),
     MR_ENTRY("hide", b_hide, "(text: string): integer",
-             "A descriptor that ranks inherit, with a text that no other process reads."),
+             "A descriptor with a text that ranks inherit and other processes cannot read."),
     MR_ENTRY_END};
 static const mr_bind_face face = {"moonreel.core.launch",
                                   "Ranks of this host, as processes of this program.", rows, NULL};
@@ -174,7 +175,7 @@ static const mr_bind_face face = {"moonreel.core.launch",
 MR_BIND_ROOM(launch)
 {
     mr_bind_type(L, &type);
-    // the type of a launch's page
+    // load the type of the page
     lua_getglobal(L, "require");
     lua_pushliteral(L, "moonreel.core.life");
     lua_call(L, 1, 0);

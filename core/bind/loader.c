@@ -12,7 +12,7 @@ static void free_loader(void *l)
     mr_loader_free(l);
 }
 
-/* ---- making one ---- */
+/* ---- creation ---- */
 
 typedef struct loader_options {
     mr_loader_options core;
@@ -21,38 +21,40 @@ typedef struct loader_options {
 
 static const mr_bind_field loader_fields[] = {
     MR_BIND_RULE_FIELDS(loader_options, rule),
-    MR_BIND_INT("seed", loader_options, core.seed, 0, INT64_MIN, "Of the order."),
+    MR_BIND_INT("seed", loader_options, core.seed, 0, INT64_MIN, "Seed of the order."),
     MR_BIND_INT("threads", loader_options, core.threads, 0, 0,
-                "Of decoding; 0: one per processor."),
+                "Decode threads; 0: one per processor."),
     MR_BIND_INT("prefetch", loader_options, core.prefetch, 0, 0, "Batches decoded ahead; 0: 2."),
     MR_BIND_INT("epochs", loader_options, core.epochs, 0, 0, "The number of epochs; 0: no end."),
-    MR_BIND_STR("state", loader_options, core.state, "Go on from this loader:state()."),
-    MR_BIND_STR("excluded", loader_options, core.excluded, "Left out there: loader:excluded()."),
+    MR_BIND_STR("state", loader_options, core.state, "Continue from this loader:state()."),
+    MR_BIND_STR("excluded", loader_options, core.excluded,
+                "Excluded samples of that state: loader:excluded()."),
     MR_BIND_STR("quarantine", loader_options, core.quarantine, "The run's quarantine.jsonl."),
     MR_BIND_INT("slot", loader_options, core.slot, 1, 1,
-                "Micro-batches of equal cost drawn together."),
+                "Number of micro-batches of equal cost that are drawn together."),
     MR_BIND_BOOL("carry", loader_options, core.carry,
-                 "What is no whole micro-batch at an epoch's end comes first in the next."),
+                 "Samples that do not fill a micro-batch at the end of an epoch come first in the "
+                 "next one."),
     MR_BIND_NUM("deadline_s", loader_options, core.deadline_s, 0, "Seconds for one clip; 0: 60."),
     MR_BIND_BOOL("isolated", loader_options, core.isolated,
-                 "Each thread decodes in a process of its own."),
+                 "Each thread decodes in a separate process."),
     MR_BIND_BOOL("allow_empty", loader_options, core.allow_empty,
-                 "Lengths that no sample can enter are left out, not refused."),
+                 "Drop lengths that no sample can enter, instead of an error."),
     MR_BIND_INT("part", loader_options, core.part, 0, 0,
-                "Which of the ranks that share the order."),
-    MR_BIND_INT("parts", loader_options, core.parts, 1, 1, "How many share it."),
+                "Index of this rank among those that share the order."),
+    MR_BIND_INT("parts", loader_options, core.parts, 1, 1, "Number of ranks that share the order."),
     MR_BIND_INT("group", loader_options, core.group, 0, 0,
-                "Each rank has every parts-th of this many draws; 0: of parts."),
+                "Draws are assigned in groups of this size; 0: parts."),
     MR_BIND_BOOL("lpt", loader_options, core.lpt,
-                 "The costliest draw of a group goes to the rank with least to do."),
+                 "Assign draws of a group by falling cost to the rank with the least load."),
     MR_BIND_BOOL("blind", loader_options, core.blind, "Nothing is decoded."),
     MR_BIND_INT("sample_part", loader_options, core.sample_part, 0, 0,
-                "Decode the samples of this part alone, from 1."),
-    MR_BIND_INT("sample_parts", loader_options, core.sample_parts, 0, 0, "How many parts; 0: all."),
-    MR_BIND_INT("node", loader_options, core.node, 0, 0,
-                "Of memory (NUMA) that slabs shall lie on, from 1; 0: any."),
+                "Decode only the samples of this part, from 1."),
+    MR_BIND_INT("sample_parts", loader_options, core.sample_parts, 0, 0,
+                "Number of parts; 0: all samples."),
+    MR_BIND_INT("node", loader_options, core.node, 0, 0, "NUMA node for slabs, from 1; 0: any."),
     MR_BIND_INT("local_ranks", loader_options, core.local_ranks, 1, 1,
-                "That share this machine's memory."),
+                "Ranks that share the memory of this host."),
     MR_BIND_END};
 
 static int l_new(lua_State *L)
@@ -82,15 +84,16 @@ typedef struct carry_options {
 
 static const mr_bind_field carry_fields[] = {
     MR_BIND_STR("state", carry_options, state, "Of the old loader, required."),
-    MR_BIND_STR("excluded", carry_options, excluded, "Left out there: loader:excluded()."),
+    MR_BIND_STR("excluded", carry_options, excluded,
+                "Excluded samples of that state: loader:excluded()."),
     MR_BIND_STR("seen", carry_options, seen, "The list that belongs to that state, if any."),
     MR_BIND_STR("folder", carry_options, folder, "Where the new list is written, required."),
-    MR_BIND_INT("seed", carry_options, seed, 0, INT64_MIN, "Of the order."),
-    MR_BIND_ANY("was_members", "mr.Subset", "Samples that the old order was of; none: all."),
-    MR_BIND_ANY("members", "mr.Subset", "And the new one."),
+    MR_BIND_INT("seed", carry_options, seed, 0, INT64_MIN, "Seed of the order."),
+    MR_BIND_ANY("was_members", "mr.Subset", "Samples of the old order; default: all."),
+    MR_BIND_ANY("members", "mr.Subset", "Samples of the new order; default: all."),
     MR_BIND_END};
 
-// the list of a state, as seen-HASH.bits in a folder
+// write the list of a state as seen-HASH.bits to a folder
 static mr_status write_seen(const mr_subset *seen, const char *folder, char path[4200])
 {
     if (snprintf(path, 4200, "%s/seen-%016llx.bits", folder,
@@ -151,8 +154,8 @@ static int l_carry(lua_State *L)
 
 /* ---- a batch ---- */
 
-/* Field `name` of the table on top: a list of n integers (i64 or i32) or numbers (f32). Ids and
- * keys are unsigned in the core: all their bits are kept. */
+/* Set field `name` of the table on top to a list of n integers (i64 or i32) or numbers (f32). Ids
+ * and keys are unsigned in the core: all their bits are kept. */
 static void set_list(lua_State *L, const char *name, mr_dtype kind, const void *values, int32_t n)
 {
     lua_createtable(L, n, 0);
@@ -187,7 +190,7 @@ static void push_batch(lua_State *L, const mr_batch *b)
     mr_bind_set_int(L, "bucket", b->bucket + 1);
     lua_pushlightuserdata(L, (void *)(uintptr_t)b);
     lua_setfield(L, -2, "handle");
-    // a draw of another rank ends with its samples
+    // a draw of another rank has only its samples, no padding
     int32_t known = b->other ? b->n : b->size;
     set_list(L, "ids", MR_I64, b->ids, known);
     set_list(L, "keys", MR_I64, b->keys, known);
@@ -230,7 +233,7 @@ static int l_release(lua_State *L)
     return 0;
 }
 
-/* ---- what it knows ---- */
+/* ---- state and facts ---- */
 
 static int l_failures(lua_State *L)
 {
@@ -277,7 +280,7 @@ static int l_order(lua_State *L)
     return 1;
 }
 
-/* Rows that enter no bucket, by the rule that keeps them out. */
+/* Push the numbers of rows that enter no bucket, by reason. */
 static void push_dropped(lua_State *L, const uint64_t *dropped)
 {
     lua_createtable(L, 0, MR_DROP_COUNT);
@@ -286,7 +289,7 @@ static void push_dropped(lua_State *L, const uint64_t *dropped)
             mr_bind_set_int(L, mr_drop_text(why), (int64_t)dropped[why]);
 }
 
-/* One bucket of the rule, and how many samples and batches the epoch has of it. */
+/* Push a bucket of the rule, with its samples and batches of the epoch. */
 static void push_bucket(lua_State *L, const mr_loader *l, int32_t i)
 {
     uint64_t samples;
@@ -299,7 +302,7 @@ static void push_bucket(lua_State *L, const mr_loader *l, int32_t i)
     mr_bind_set_int(L, "batches", (int64_t)batches);
 }
 
-/* What the epoch a source began in has of it, and what it gave. */
+/* Push the facts of a source: its first epoch, and the samples given out. */
 static void push_source(lua_State *L, mr_loader *l, int32_t i)
 {
     mr_source_facts f = mr_loader_source(l, i);
@@ -312,7 +315,7 @@ static int l_facts(lua_State *L)
     mr_loader *l = mr_bind_unbox(L, 1, LOADER);
     mr_loader_facts f = mr_loader_get_facts(l);
     lua_createtable(L, 0, 16);
-    // of the epoch the loader began in
+    // of the first epoch of the loader
     MR_BIND_SET(L, f, epoch, samples, batches);
     push_dropped(L, f.dropped);
     lua_setfield(L, -2, "dropped");
@@ -328,7 +331,7 @@ static int l_facts(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "sources");
-    // what it holds
+    // its memory
     MR_BIND_SET(L, f, slabs, slab_bytes, pool_s, small_bytes, threads);
     // counted so far
     MR_BIND_SET(L, f, delivered, failed, hits, waits, ready, wait_s);
@@ -341,50 +344,51 @@ static const mr_bind_entry loader_module_entries[] = {
                      "Start decode threads on sources, each {index, name, weights = {{samples, "
                      "weight}, ...}, epochs, seen, epoch}.",
                      loader_fields),
-    MR_ENTRY_OPTIONS("rule", mr_bind_rule_new, "(options: table): mr.BucketRule",
-                     "A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.",
-                     mr_bind_rule_fields),
+    MR_ENTRY_OPTIONS(
+        "rule", mr_bind_rule_new, "(options: table): mr.BucketRule",
+        "Create a bucket rule; moonreel.data.buckets.rule takes the tables of a recipe.",
+        mr_bind_rule_fields),
     MR_ENTRY("in_part", l_in_part, "(key: integer, part: integer, parts: integer): boolean",
-             "Does the sample with this lower half of a key belong to a part, from 1?"),
+             "Whether the sample with this low half of a key belongs to a part, from 1."),
     MR_ENTRY_OPTIONS("carry", l_carry,
                      "(was: mr.Index, was_rule: mr.BucketRule, now: mr.Index, rule: mr.BucketRule, "
                      "options: table): string, string, integer",
-                     "A state for another index, another rule or both: it, the path of the list of "
-                     "samples that the epoch has trained, and how many they are.",
+                     "Convert a state to another index or rule. Returns the state, the path of the "
+                     "list of samples that the epoch has trained, and their number.",
                      carry_fields),
-    MR_ENTRY_OPTIONS("quantiles", mr_bind_quantiles,
-                     "(index: mr.Index, options: table): mr.Subset, number, number",
-                     "The samples between two quantiles of a column, and the least and the largest "
-                     "value among them.",
-                     mr_bind_quantiles_fields),
+    MR_ENTRY_OPTIONS(
+        "quantiles", mr_bind_quantiles,
+        "(index: mr.Index, options: table): mr.Subset, number, number",
+        "The samples between two quantiles of a column, and their smallest and largest value.",
+        mr_bind_quantiles_fields),
     MR_ENTRY_OPTIONS("hold", mr_bind_hold_back, "(index: mr.Index, options: table): mr.Subset",
                      "The samples that training never takes, by the hashes of their keys, or all "
                      "others.",
                      mr_bind_hold_back_fields),
     MR_ENTRY_OPTIONS("order", mr_bind_order_new, "(sources: table[], options: table): mr.Order",
-                     "The order of the sources' samples by itself, from the first epoch on; "
+                     "The order of samples without decoding, from the first epoch on; "
                      "moonreel.data.order takes settings.",
                      mr_bind_order_fields),
     MR_ENTRY_END};
 static const mr_bind_face loader_module_face = {
-    "moonreel.core.loader", "Batches of decoded clips; moonreel.data.loader is what people use.",
+    "moonreel.core.loader", "Batches of decoded clips; use moonreel.data.loader.",
     loader_module_entries, NULL};
 
 static const mr_bind_entry loader_entries[] = {
     MR_ENTRY("next", l_next, "(): table?",
              "The next batch; nil after the last epoch. Fields: moonreel.data.loader."),
-    MR_ENTRY("release", l_release, "(handle: lightuserdata)", "Give a batch's memory back."),
+    MR_ENTRY("release", l_release, "(handle: lightuserdata)", "Release the memory of a batch."),
     MR_ENTRY("state", l_state, "(): string",
-             "Where the order stands after the batch given out last."),
-    MR_ENTRY("excluded", l_excluded, "(): string", "The samples left out where that state stands."),
+             "The position of the order after the last batch given out."),
+    MR_ENTRY("excluded", l_excluded, "(): string", "The excluded samples at that state."),
     MR_ENTRY("failures", l_failures, "(): string",
-             "Which samples failed here since the last call, for the ranks that share the order."),
+             "Samples that failed here since the last call, for the ranks that share the order."),
     MR_ENTRY("agree", l_agree, "(others: string)",
-             "What failed on all other ranks; needed where an epoch is over."),
+             "Pass the failures of all other ranks; needed at the end of an epoch."),
     MR_ENTRY("order", l_order, "(n: integer): integer[]",
              "Row ids, from 0, of the next n samples."),
     MR_ENTRY("facts", l_facts, "(): table",
-             "Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters."),
+             "Facts of its first epoch: samples, batches, dropped by rule, buckets; and counters."),
     MR_ENTRY_END};
 static const mr_bind_face loader_face = {"mr.Loader", "Decode threads on an index.", loader_entries,
                                          free_loader};

@@ -38,8 +38,8 @@ static const mr_bind_entry look_entries[] = {
              "(t: mr.Tensor, lo: number, hi: number, bins?: integer): integer[]",
              "Counts of the finite values in equal bins."),
     MR_ENTRY_END};
-static const mr_bind_face look_face = {"moonreel.core.look", "Numbers of tensors for people.",
-                                       look_entries, NULL};
+static const mr_bind_face look_face = {"moonreel.core.look", "Statistics of tensors.", look_entries,
+                                       NULL};
 
 MR_BIND_ROOM(look)
 {

@@ -15,7 +15,7 @@ static const mr_media *media(lua_State *L)
     return m;
 }
 
-// the table outlives the encoder, so freeing needs no Lua
+// the table outlives the encoder, so freeing does not need Lua
 static void free_encoder(void *enc)
 {
     const mr_media *m;
@@ -37,8 +37,7 @@ static const uint8_t *check_pixels(lua_State *L, int arg, int64_t bytes, size_t 
     }
     if (n != want)
         mr_bind_raise(L, MR_E_SHAPE,
-                      "pixels: %zu bytes came, expected %zu (frames x 3 x height x width)", n,
-                      want);
+                      "pixels have %zu bytes, expected %zu (frames x 3 x height x width)", n, want);
     return p;
 }
 
@@ -51,25 +50,25 @@ typedef struct encode_options {
 
 static const mr_bind_field encode_fields[] = {
     MR_BIND_INT("frames", encode_options, frames, 1, 1,
-                "How many the pixels hold; encode() alone."),
+                "Number of frames in the pixels; encode() only."),
     MR_BIND_INT("height", encode_options, how.height, 0, 1, "Rows of a frame, required."),
     MR_BIND_INT("width", encode_options, how.width, 0, 1, "Columns of a frame, required."),
     MR_BIND_NUM("fps", encode_options, fps, 24, "Frames per second, at most 1000."),
     MR_BIND_INT("rate_num", encode_options, how.rate_num, 0, 0,
-                "The rate as a fraction, in place of fps; 0: from fps."),
-    MR_BIND_INT("rate_den", encode_options, how.rate_den, 1, 1, "Its lower half."),
+                "Numerator of the rate, instead of fps; 0: from fps."),
+    MR_BIND_INT("rate_den", encode_options, how.rate_den, 1, 1, "Denominator of the rate."),
     MR_BIND_STR("codec", encode_options, how.codec,
-                "h264, vp9, vp8, av1, hevc, ...; by container where absent."),
-    MR_BIND_STR("pixel_format", encode_options, how.pixel_format, "yuv420p where absent."),
+                "h264, vp9, vp8, av1, hevc, ...; default: by container."),
+    MR_BIND_STR("pixel_format", encode_options, how.pixel_format, "Default: yuv420p."),
     MR_BIND_INT("quality", encode_options, how.quality, 0, 0,
-                "The encoder's constant quality, smaller is better; 0: a good one."),
-    MR_BIND_INT("gop", encode_options, how.gop, 0, 0, "Frames between key frames at most; 0: 48."),
+                "Constant quality of the encoder, smaller is better; 0: default."),
+    MR_BIND_INT("gop", encode_options, how.gop, 0, 0, "Most frames between key frames; 0: 48."),
     MR_BIND_INT("orient", encode_options, how.orient, 0, 0,
-                "Turned when shown, 0 to 7: a display matrix."),
+                "Orientation when displayed, 0 to 7, as a display matrix."),
     MR_BIND_INT("sar_num", encode_options, how.sar_num, 1, 1, "Width of a pixel."),
     MR_BIND_INT("sar_den", encode_options, how.sar_den, 1, 1, "Height of a pixel."),
     MR_BIND_STR("matrix", encode_options, how.matrix,
-                "bt709 where absent; bt601, smpte240m or bt2020."),
+                "bt709 (default), bt601, smpte240m or bt2020."),
     MR_BIND_BOOL("full_range", encode_options, how.full_range,
                  "Values of 0 to 255 instead of 16 to 235."),
     MR_BIND_BOOL("untagged", encode_options, how.untagged, "Leave the colour tags out."),
@@ -123,12 +122,13 @@ static int encoder_frame(lua_State *L)
     const char *p = luaL_checklstring(L, 2, &n);
     if (n != want)
         return mr_bind_raise(L, MR_E_SHAPE,
-                             "frame: %zu bytes came, expected %zu (3 x height x width)", n, want);
+                             "frame: the pixels have %zu bytes, expected %zu (3 x height x width)",
+                             n, want);
     mr_bind_check(L, media(L)->encoder_frame(enc, (const uint8_t *)p, pts));
     return 0;
 }
 
-// encoder:finish(): writes what is left and gives the file its name
+// encoder:finish(): write remaining frames and give the file its name
 static int encoder_finish(lua_State *L)
 {
     mr_bind_check(L, media(L)->encoder_finish(mr_bind_unbox(L, 1, ENCODER)));
@@ -165,7 +165,7 @@ static void free_worker(void *w)
         m->worker_free(w);
 }
 
-// one worker serves all calls of this state; it lies in the registry and is collected with it
+// one worker for all calls of this state; it is in the registry and is collected with it
 static mr_media_worker *worker(lua_State *L, const mr_media *m)
 {
     if (lua_getfield(L, LUA_REGISTRYINDEX, WORKER " in use") == LUA_TNIL) {
@@ -226,13 +226,13 @@ typedef struct decode_options {
 
 static const mr_bind_field decode_fields[] = {
     MR_BIND_INT("frames", decode_options, frames, 0, 0,
-                "How many; 0: all there are from `start` on."),
-    MR_BIND_INT("height", decode_options, height, 0, 0, "Rows; 0: as the clip is shown."),
-    MR_BIND_INT("width", decode_options, width, 0, 0, "Columns; 0: as the clip is shown."),
+                "Number of frames; 0: all from `start` on."),
+    MR_BIND_INT("height", decode_options, height, 0, 0, "Rows; 0: those of the displayed clip."),
+    MR_BIND_INT("width", decode_options, width, 0, 0, "Columns; 0: those of the displayed clip."),
     MR_BIND_INT("start", decode_options, start, 0, INT64_MIN, "The first frame, counted from 0."),
-    MR_BIND_INT("interval", decode_options, interval, 1, 1, "Frames from one wanted to the next."),
-    MR_BIND_STR("filter", decode_options, filter,
-                "bilinear where absent; area, bicubic or lanczos."),
+    MR_BIND_INT("interval", decode_options, interval, 1, 1,
+                "Step from one returned frame to the next."),
+    MR_BIND_STR("filter", decode_options, filter, "bilinear (default), area, bicubic or lanczos."),
     MR_BIND_NUM("deadline_s", decode_options, deadline_s, 0, "Seconds; 0: 60."),
     MR_BIND_END};
 
@@ -264,7 +264,7 @@ static int m_decode(lua_State *L)
     mr_fault fault;
     mr_bind_check(L, m->scan(w, path, q.deadline_s, info, &fault));
     *keys = info->key_pts;
-    // without sizes everything is decoded from the start, as it is shown
+    // without sizes, decode all frames from the start at the displayed size
     q.info = info;
     int64_t left = info->frames - q.start;
     if (!q.frames)
@@ -293,8 +293,7 @@ static const mr_bind_field cover_fields[] = {
     MR_BIND_INT("height", cover_options, height, 0, 1, "Rows, required."),
     MR_BIND_INT("width", cover_options, width, 0, 1, "Columns, required."),
     MR_BIND_BOOL("picture", cover_options, picture,
-                 "As pictures are scaled, which gives u8; else as frames are, which gives f32 of "
-                 "-1..1."),
+                 "Scale as pictures, to u8; else as frames, to f32 of -1..1."),
     MR_BIND_END};
 
 // cover(pixels u8 [n, 3, H, W], {height, width, picture}) -> the same at another size
@@ -327,7 +326,7 @@ static int m_cover(lua_State *L)
     return 1;
 }
 
-// watch(path) -> facts: decode every frame, and hand out none
+// watch(path) -> facts: decode every frame, return none
 static int m_watch(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -345,20 +344,21 @@ static int m_watch(lua_State *L)
 
 static const mr_bind_entry media_entries[] = {
     MR_ENTRY_OPTIONS("encoder", m_encoder, "(path: string, options: table): mr.Encoder",
-                     "Begin a clip that is given frame by frame.", encode_fields),
+                     "Start a clip that is written frame by frame.", encode_fields),
     MR_ENTRY_OPTIONS("encode", m_encode,
                      "(path: string, pixels: string|lightuserdata, options: table)",
                      "Write a whole clip, or one picture.", encode_fields),
     MR_ENTRY("scan", m_scan, "(path: string): table",
              "Facts of a clip: frames, fps, width, height, codec, ..."),
     MR_ENTRY("watch", m_watch, "(path: string): table",
-             "Decode every frame of a clip and hand out none: its facts, or what is damaged."),
+             "Decode every frame of a clip without returning them. Returns its facts; raises if a "
+             "frame is damaged."),
     MR_ENTRY_OPTIONS("decode", m_decode, "(path: string, options?: table): string, table",
                      "Frames, and the facts of the clip.", decode_fields),
-    MR_ENTRY_OPTIONS("cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",
-                     "Frames u8 [n, 3, H, W] scaled so that they cover a size, and the middle of "
-                     "them, as Open-Sora does it.",
-                     cover_fields),
+    MR_ENTRY_OPTIONS(
+        "cover", m_cover, "(pixels: mr.Tensor, options: table): mr.Tensor",
+        "Scale frames u8 [n, 3, H, W] to cover a size, and crop the centre, as Open-Sora does.",
+        cover_fields),
     MR_ENTRY_END};
 static const mr_bind_face media_face = {
     "moonreel.core.media",
@@ -366,12 +366,12 @@ static const mr_bind_face media_face = {
     NULL};
 
 static const mr_bind_entry encoder_entries[] = {
-    MR_ENTRY("frame", encoder_frame, "(pixels: string, pts?: integer)", "One frame [3][H][W]."),
+    MR_ENTRY("frame", encoder_frame, "(pixels: string, pts?: integer)", "Write a frame [3][H][W]."),
     MR_ENTRY("finish", encoder_finish, "()",
              "Write the frames still in the encoder, and give the file its name."),
     MR_ENTRY_END};
 static const mr_bind_face encoder_face = {
-    "mr.Encoder", "A clip in the making; closed before finish(), nothing of it is left.",
+    "mr.Encoder", "A clip under construction; if it is closed before finish(), no file remains.",
     encoder_entries, free_encoder};
 
 static const mr_bind_face worker_face = {WORKER, NULL, NULL, free_worker};

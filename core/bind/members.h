@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Set fields of the table on top of the stack from members of a struct that have the same names:
- * MR_BIND_SET(L, stats, n, min, max); at most 16 of them. A member is an integer, a float, a bool
- * or a text. */
+/* Set fields of the table on top of the stack from members of a struct with the same names:
+ * MR_BIND_SET(L, stats, n, min, max), at most 16. A member is an integer, a float, a bool or a
+ * text. */
 typedef struct mr_bind_member {
     const char *name;
     char type; /* as in MR_BIND_TYPE; 0 ends the list */

@@ -29,7 +29,7 @@ mr_device *mr_bind_eager_device(lua_State *L)
     return dev;
 }
 
-/* The attribute table at `arg` -> attrs; integer lists live in ints[]. */
+/* Read the attribute table at `arg` into attrs; integer lists are stored in ints[]. */
 static int read_attrs(lua_State *L, const mr_op *op, int arg, mr_attr *attrs, mr_ints *ints)
 {
     int n = 0;
@@ -120,7 +120,7 @@ int mr_bind_call_op(lua_State *L, const char *name, int first, int last)
         *box[i] = out[i];
         if (out[i])
             continue;
-        lua_pushnil(L); // an output that these inputs do not have
+        lua_pushnil(L); // an output that does not exist for these inputs
         lua_replace(L, -(n_out - i) - 1);
     }
     return n_out;
@@ -153,7 +153,7 @@ int mr_bind_op_by_name(lua_State *L)
     lua_settop(L, 3);
     const mr_op *op = mr_op_find(name);
     int n = 0, base = lua_gettop(L);
-    // a list with holes: as long as the op has inputs
+    // a list with holes: read all inputs of the op
     for (int i = 1; op && i <= mr_op_n_in(op); i++)
         if (lua_geti(L, 2, i) != LUA_TNIL)
             n = i;
@@ -163,7 +163,7 @@ int mr_bind_op_by_name(lua_State *L)
     return mr_bind_call_op(L, name, base + 1, lua_gettop(L));
 }
 
-/* ---- arithmetic: tensors and values alike ---- */
+/* ---- arithmetic on tensors and values ---- */
 
 static const mr_desc *desc_at(lua_State *L, int arg)
 {

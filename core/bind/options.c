@@ -6,7 +6,7 @@
 
 enum { FIELDS_MAX = 32 };
 
-/* Raise for a key that no field has: with the nearest name, or with all of them. */
+/* Raise for an unknown key, with the nearest name or all names. */
 static void refuse_key(lua_State *L, const char *who, const mr_bind_field *fields)
 {
     if (lua_type(L, -1) != LUA_TSTRING)
@@ -27,7 +27,7 @@ static void refuse_key(lua_State *L, const char *who, const mr_bind_field *field
 static void check_keys(lua_State *L, int arg, const char *who, const mr_bind_field *fields)
 {
     for (lua_pushnil(L); lua_next(L, arg);) {
-        lua_pop(L, 1); // the value; the key stays for lua_next
+        lua_pop(L, 1); // pop the value; lua_next needs the key
         const mr_bind_field *f = fields;
         while (f->name && (lua_type(L, -1) != LUA_TSTRING || strcmp(f->name, lua_tostring(L, -1))))
             f++;
@@ -36,7 +36,7 @@ static void check_keys(lua_State *L, int arg, const char *who, const mr_bind_fie
     }
 }
 
-/* What came, in the words of the errors: Lua calls texts strings. */
+/* The type of the given value in error messages. */
 static const char *came(lua_State *L)
 {
     return lua_type(L, -1) == LUA_TSTRING ? "text" : luaL_typename(L, -1);
@@ -88,7 +88,7 @@ static void read_integer(lua_State *L, const char *who, const mr_bind_field *f, 
     set_integer(f, place, x);
 }
 
-/* The value of field f, on top of the stack, into its place. */
+/* Read the value of field f from the top of the stack. */
 static void read_field(lua_State *L, const char *who, const mr_bind_field *f, char *place)
 {
     static const struct {

@@ -12,9 +12,9 @@ typedef struct order {
     int32_t n;
     mr_hash128 fp_order[MR_SOURCES_MAX];
     char *name[MR_SOURCES_MAX];
-    uint64_t *ids, *keys; // of a draw
-    char *quarantine;     // NULL: none
-    uint64_t epochs;      // 0: no end
+    uint64_t *ids, *keys; // samples of a draw
+    char *quarantine;     // NULL: no quarantine
+    uint64_t epochs;      // 0: unlimited
 } order;
 
 static void free_order(void *object)
@@ -42,17 +42,21 @@ typedef struct order_options {
 
 const mr_bind_field mr_bind_order_fields[] = {
     MR_BIND_RULE_FIELDS(order_options, rule),
-    MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Of the order."),
-    MR_BIND_INT("slot", order_options, slot, 1, 1, "Micro-batches of equal cost drawn together."),
+    MR_BIND_INT("seed", order_options, seed, 0, INT64_MIN, "Seed of the order."),
+    MR_BIND_INT("slot", order_options, slot, 1, 1,
+                "Number of micro-batches of equal cost that are drawn together."),
     MR_BIND_BOOL("carry", order_options, carry,
-                 "What is no whole micro-batch at an epoch's end comes first in the next."),
-    MR_BIND_INT("epochs", order_options, epochs, 0, 0, "How many; the last carries nothing."),
-    MR_BIND_BOOL("fill", order_options, fill,
-                 "A reference's order, not as it trains: what is no whole batch is filled up from "
-                 "the front."),
-    MR_BIND_BOOL("unshuffled", order_options, unshuffled, "A reference's order without shuffling."),
+                 "Samples that do not fill a micro-batch at the end of an epoch come first in the "
+                 "next one."),
+    MR_BIND_INT("epochs", order_options, epochs, 0, 0,
+                "Number of epochs; the last one carries no samples."),
+    MR_BIND_BOOL(
+        "fill", order_options, fill,
+        "The order of a reference, but batches at the end are filled with samples from the front."),
+    MR_BIND_BOOL("unshuffled", order_options, unshuffled,
+                 "The order of a reference without shuffling."),
     MR_BIND_STR("quarantine", order_options, quarantine,
-                "A quarantine.jsonl that leaves samples out of later epochs."),
+                "A quarantine.jsonl that excludes samples from later epochs."),
     MR_BIND_END};
 
 static mr_status open_order(order *o, const mr_source *sources, int32_t n,
@@ -97,7 +101,7 @@ int mr_bind_order_new(lua_State *L)
     return 1;
 }
 
-// What failed twice up to an epoch of a source is left out from the next one on.
+// Exclude samples that failed twice up to an epoch of a source from the next epoch on.
 static mr_status leave_out(order *o, int32_t i, uint64_t epoch)
 {
     uint64_t *keys, n;
@@ -140,7 +144,7 @@ static int order_next(lua_State *L)
     return 1;
 }
 
-// Whole epochs at once where that is the same, one micro-batch else.
+// Skip whole epochs if possible, else one micro-batch.
 static mr_status pass(order *o, uint64_t most, uint64_t *n)
 {
     mr_draw d;
@@ -205,16 +209,18 @@ static const mr_bind_entry order_entries[] = {
         "it), bucket = "
         "{resolution, frames, height, width, batch}, rows (from 1), keys}."),
     MR_ENTRY("skip", order_skip, "(n: integer): integer",
-             "Pass over the next n micro-batches; how many of them were no more before the end."),
-    MR_ENTRY("over", order_over, "(): boolean", "Has every source been drawn `epochs` times?"),
+             "Skip the next n micro-batches. Returns how many did not exist before the end."),
+    MR_ENTRY("over", order_over, "(): boolean",
+             "Whether every source has been drawn `epochs` times."),
     MR_ENTRY("most", order_most, "(): integer",
-             "More micro-batches than these never come; math.maxinteger: unknown."),
-    MR_ENTRY("begin", order_begin, "(epoch: integer)", "Go on with this epoch of every source."),
+             "An upper limit of the number of micro-batches; math.maxinteger: unknown."),
+    MR_ENTRY("begin", order_begin, "(epoch: integer)", "Continue with this epoch of every source."),
     MR_ENTRY("batches", order_batches, "(): integer",
-             "The micro-batches of the epochs in which the sources stand, or have just ended."),
+             "The number of micro-batches of the current epochs of the sources, or of those that "
+             "have just ended."),
     MR_ENTRY_END};
 static const mr_bind_face order_face = {
-    "mr.Order", "Micro-batches of an index in their order, epoch after epoch.", order_entries,
+    "mr.Order", "The micro-batches of an index in order, epoch after epoch.", order_entries,
     free_order};
 
 void mr_bind_order_type(lua_State *L)

@@ -88,7 +88,7 @@ describe("the rows of the bindings", function()
       fields[option.name] = option
     end
     assert.same({ name = "interval", type = "integer", default = 1,
-      doc = "Frames from one wanted to the next." }, fields.interval)
+      doc = "Step from one returned frame to the next." }, fields.interval)
     assert.is_nil(fields.filter.default)
     assert.equal("string", fields.filter.type)
   end)

@@ -61,7 +61,7 @@ describe("data.encode and data.decode", function()
 
   it("say what is wrong", function()
     local px = colour_frames(2, 8, 8)
-    fails("MR_E_SHAPE", "384 bytes came, expected 576", data.encode, folder .. "/x.mp4",
+    fails("MR_E_SHAPE", "pixels have 384 bytes, expected 576", data.encode, folder .. "/x.mp4",
       px, { frames = 3, height = 8, width = 8 })
     fails("MR_E_UNSUPPORTED", "no container for '%.xyz'", data.encode, folder .. "/x.xyz",
       px, { frames = 2, height = 8, width = 8 })

@@ -1,7 +1,7 @@
 ---@meta moonreel.core.api
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- What ops and bindings say of themselves.
+--- Descriptions of ops and bindings.
 ---@class moonreel.core.api
 local api = {}
 
@@ -9,7 +9,7 @@ local api = {}
 ---@return table[]
 function api.ops() end
 
---- Of every module and type opened so far: name -> {name, doc, rows}; rows {name, type, doc, call, options}.
+--- Descriptions of every module and type opened so far: name -> {name, doc, rows}; rows {name, type, doc, call, options}.
 ---@return table
 function api.faces() end
 

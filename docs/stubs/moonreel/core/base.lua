@@ -5,12 +5,12 @@
 ---@class moonreel.core.base
 local base = {}
 
---- One well mixed word of 1 to 16 integers or names.
+--- A hash word of 1 to 16 integers or names.
 ---@param ... integer|string
 ---@return integer
 function base.mix(...) end
 
---- The word that a name stands for in mix() and in the streams of random numbers.
+--- The word of a name in mix() and in streams of random numbers.
 ---@param name string
 ---@return integer
 function base.name_word(name) end
@@ -53,7 +53,7 @@ function base.crc32(text) end
 ---@return integer
 function base.crc32c(text) end
 
---- Seconds of a clock that only goes forward.
+--- Seconds of a monotonic clock.
 ---@return number
 function base.now_s() end
 
@@ -70,7 +70,7 @@ function base.sleep(seconds) end
 ---@return string
 function base.read_file(path) end
 
---- Write a file so that it is there whole or not at all.
+--- Write a file atomically: it exists completely or not at all.
 ---@param path string
 ---@param text string
 function base.replace_file(path, text) end
@@ -80,16 +80,16 @@ function base.replace_file(path, text) end
 ---@param to string
 function base.rename(from, to) end
 
---- Make a folder, and those above it.
+--- Create a folder, and those above it.
 ---@param path string
 function base.make_dir(path) end
 
---- Make a folder that is not there; false: something has this path. Of two processes one makes it.
+--- Create a folder; false: the path exists. If two processes call this, one gets true.
 ---@param path string
 ---@return boolean
 function base.new_dir(path) end
 
---- One more name of a file, which stays when the first one goes; false: the file is gone, the other name is taken, or the file system cannot do that.
+--- Add a hard link to a file; false: the file is gone, the new name exists, or the file system does not support links.
 ---@param from string
 ---@param to string
 ---@return boolean
@@ -104,7 +104,7 @@ function base.remove_dir(path) end
 ---@return string[]
 function base.list_dir(path) end
 
---- Bytes that a file below this folder may still take; nil: not known.
+--- Bytes that are available for files in this folder; nil: unknown.
 ---@param path string
 ---@return integer?
 function base.free_bytes(path) end
@@ -112,7 +112,7 @@ function base.free_bytes(path) end
 --- Collect unused values, and give free memory back to the system.
 function base.trim() end
 
---- Is there something with this path?
+--- Whether the path exists.
 ---@param path string
 ---@return boolean
 function base.exists(path) end
@@ -122,32 +122,32 @@ function base.exists(path) end
 ---@param text string
 function base.raise(code, text) end
 
---- What a terminal may see: controls, broken UTF-8 and marks that turn the direction of writing as \xHH.
+--- Text that is safe for a terminal: controls, invalid UTF-8 and marks that change the direction of writing become \xHH.
 ---@param text string
 ---@return string
 function base.printable(text) end
 
---- The one of a list that a mistyped name most likely means.
+--- The name of a list that a mistyped name most likely means.
 ---@param name string
 ---@param names string[]
 ---@return string?
 function base.nearest(name, names) end
 
---- Is a file descriptor (1, standard output) a terminal?
+--- Whether a file descriptor (default 1, standard output) is a terminal.
 ---@param fd? integer
 ---@return boolean
 function base.is_terminal(fd) end
 
---- The name under which a file is written until it is whole; what killed writers of the same path left under such names is removed.
+--- The temporary name of a file until it is complete; removes temporary files of the same path that killed writers have left.
 ---@param path string
 ---@return string
 function base.temporary_path(path) end
 
---- Hold an open file of such a name, so that no other host takes it for left behind.
+--- Lock an open temporary file, so that no other host removes it.
 ---@param file any
 function base.hold(file) end
 
---- The number of this process.
+--- The id of this process.
 ---@return integer
 function base.pid() end
 

@@ -5,14 +5,14 @@
 ---@class moonreel.core.bench
 local bench = {}
 
---- The fastest product of matrices in f32 or bf16: {tflops, own, m, n, k, how}.
+--- The fastest matrix product in f32 or bf16: {tflops, own, m, n, k, how}.
 ---@param dtype mr.Dtype
 ---@param threads integer
 ---@param seconds? number
 ---@return table
 function bench.product_peak(dtype, threads, seconds) end
 
---- TFLOP/s of one product of [m, k] by [k, n], the mean over the time.
+--- TFLOP/s of the product of [m, k] by [k, n], averaged over the time.
 ---@param dtype mr.Dtype
 ---@param threads integer
 ---@param m integer
@@ -23,7 +23,7 @@ function bench.product_peak(dtype, threads, seconds) end
 ---@return number
 function bench.product_rate(dtype, threads, m, n, k, own, seconds) end
 
---- A product of a linear layer (forward, dx, dw) of m rows and weights [n, k] as a step runs it, and packing the weights alone: {seconds, packing_s, how}.
+--- A product of a linear layer (forward, dx, dw) with m rows and weights [n, k] as a step runs it, and the packing of the weights only: {seconds, packing_s, how}.
 ---@param form string
 ---@param dtype mr.Dtype
 ---@param threads integer
@@ -34,14 +34,14 @@ function bench.product_rate(dtype, threads, m, n, k, own, seconds) end
 ---@return table
 function bench.linear(form, dtype, threads, m, n, k, seconds) end
 
---- Bytes per second of a pass over buffers of this many bytes, the mean over the time.
+--- Bytes per second of passes over buffers of this size, averaged over the time.
 ---@param bytes integer
 ---@param threads integer
 ---@param seconds? number
 ---@return number
 function bench.memory_rate(bytes, threads, seconds) end
 
---- Seconds that this many threads (none: one for each processor, 8 at most) take to write so much fresh memory once.
+--- Seconds that this many threads (default: one per processor, at most 8) take to write new memory of this size once.
 ---@param bytes integer
 ---@param threads? integer
 ---@return number
@@ -51,7 +51,7 @@ function bench.touch(bytes, threads) end
 ---@return integer
 function bench.resident() end
 
---- The most memory that this process had, in bytes.
+--- The peak memory of this process, in bytes.
 ---@return integer
 function bench.max_resident() end
 
@@ -59,7 +59,7 @@ function bench.max_resident() end
 ---@return number
 function bench.cpu_s() end
 
---- The page cache drops what it has of a file.
+--- Drop a file from the page cache.
 ---@param path string
 function bench.forget_file(path) end
 

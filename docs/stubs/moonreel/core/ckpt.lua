@@ -10,7 +10,7 @@ local ckpt = {}
 ---@return mr.Ckpt
 function ckpt.open(path) end
 
---- The newest valid checkpoint of a run, and a line for each one passed over. With the lock damaged ones are set aside.
+--- The newest valid checkpoint of a run, and a line for each one that was skipped. With the lock, damaged ones are set aside.
 ---@param run_dir string
 ---@param lock? mr.RunLock
 ---@return mr.Ckpt
@@ -22,7 +22,7 @@ function ckpt.open_newest(run_dir, lock) end
 ---@return integer[]
 function ckpt.steps(run_dir) end
 
---- Remove the checkpoints of later steps, which a run leaves behind.
+--- Remove the checkpoints of later steps.
 ---@param lock mr.RunLock
 ---@param step integer
 function ckpt.drop_after(lock, step) end

@@ -1,7 +1,7 @@
 ---@meta moonreel.core.comm
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Ranks of a run and what they tell each other.
+--- Ranks of a run, and collectives between them.
 ---@class moonreel.core.comm
 local comm = {}
 
@@ -25,7 +25,7 @@ local comm = {}
 ---@field deadline_s? number Seconds that a call may wait. Default: 600.
 ---@field check? boolean Compare the calls of all ranks before each collective. Default: false.
 
---- All ranks of a run; moonreel.comm finds out which they are.
+--- The group of all ranks of a run; moonreel.comm finds the options.
 ---@param options? moonreel.core.comm.world.options
 ---@return mr.Comm
 function comm.world(options) end

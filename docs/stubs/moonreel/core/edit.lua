@@ -1,41 +1,41 @@
 ---@meta moonreel.core.edit
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Lines from a person, and the Ctrl-C that stops what runs.
+--- Line input with history, and Ctrl-C that stops running code.
 ---@class moonreel.core.edit
 local edit = {}
 
---- One line, edited where there is a terminal; nil and "end" or "stopped".
+--- Read a line, with editing on a terminal; nil and "end" or "stopped".
 ---@param prompt string
 ---@return string?
 ---@return string?
 function edit.line(prompt) end
 
---- What Tab asks: words for the bytes from..to of a line.
+--- Set the completion function: it returns words for the bytes from..to of a line.
 ---@param f fun(line: string, from: integer, to: integer): string[]
 function edit.complete(f) end
 
---- Load the lines of earlier sessions; how many.
+--- Load the lines of earlier sessions; returns their number.
 ---@param path string
 ---@return integer
 function edit.history(path) end
 
---- One more line, in memory and in the file that sessions share.
+--- Add a line in memory and to the file that sessions share.
 ---@param path string?
 ---@param line string
 function edit.remember(path, line) end
 
---- As xpcall; while it runs, Ctrl-C raises MR_E_STOPPED from whatever runs, past every pcall inside.
+--- Like xpcall. Meanwhile Ctrl-C raises MR_E_STOPPED in the running code, through every pcall inside.
 ---@param f fun()
 ---@param handler fun(failure: any): any
 ---@return boolean
 ---@return any
 function edit.guard(f, handler) end
 
---- Outside guard Ctrl-C is ignored from now on.
+--- Ignore Ctrl-C outside of guard from now on.
 function edit.deaf() end
 
---- A coroutine hears Ctrl-C too.
+--- Make Ctrl-C stop a coroutine, too.
 ---@param co thread
 function edit.watch(co) end
 
@@ -44,7 +44,7 @@ function edit.watch(co) end
 ---@return integer
 function edit.size() end
 
---- What the terminal answers to a control sequence, up to its last letter; false: not asked, because input waits; nil: no answer.
+--- The answer of the terminal to a control sequence, up to its last letter; false: not sent, because input is pending; nil: no answer.
 ---@param question string
 ---@param last string
 ---@param seconds? number

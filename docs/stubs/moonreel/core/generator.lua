@@ -1,7 +1,7 @@
 ---@meta moonreel.core.generator
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Generators that references draw from; moonreel.data.generators is what people use.
+--- Generators of the reference implementations; use moonreel.data.generators.
 ---@class moonreel.core.generator
 local generator = {}
 
@@ -10,7 +10,7 @@ local generator = {}
 ---@return mr.Twister
 function generator.torch(seed) end
 
---- As Python's random after seed; the absolute value counts.
+--- As Python's random after seed, which uses the absolute value.
 ---@param seed integer
 ---@return mr.Twister
 function generator.python(seed) end

@@ -1,7 +1,7 @@
 ---@meta moonreel.core.gpu
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- What GPUs say of themselves.
+--- Facts and readings of GPUs.
 ---@class moonreel.core.gpu
 local gpu = {}
 

@@ -11,12 +11,12 @@ local graph = {}
 function graph.params(dtype) end
 
 ---@class moonreel.core.graph.graph.options
----@field no_inplace? boolean No op writes over its input; for tests. Default: false.
----@field no_cheap? boolean Cheap values are kept, not computed twice. Default: false.
----@field no_fuse? boolean Every op is a node of its own, also where one row does two. Default: false.
----@field fresh_gradients? boolean Gradients of parameters begin at zero in each run. Default: false.
----@field no_save? boolean What `save` would keep of a block is computed twice too. Default: false.
----@field edges? boolean It runs where conv3d reads the nearest place for one outside: exec:edges(). Default: false.
+---@field no_inplace? boolean No op overwrites its input; for tests. Default: false.
+---@field no_cheap? boolean Keep cheap values instead of computing them again. Default: false.
+---@field no_fuse? boolean Do not fuse ops: every op is a node. Default: false.
+---@field fresh_gradients? boolean Gradients of parameters start at zero in each run. Default: false.
+---@field no_save? boolean Ignore `save`: all values of a block are computed again. Default: false.
+---@field edges? boolean The device supports `edge` of conv3d: exec:edges(). Default: false.
 
 --- An empty graph.
 ---@param params? mr.Params
@@ -24,14 +24,14 @@ function graph.params(dtype) end
 ---@return mr.Graph
 function graph.graph(params, options) end
 
---- Call an op by its name, as ops.NAME; inputs may have holes.
+--- Call an op by its name, as ops.NAME; inputs can have holes.
 ---@param name string
 ---@param inputs any[]
 ---@param attributes? table
 ---@return any ...
 function graph.op(name, inputs, attributes) end
 
---- Tensors or values side by side along an axis.
+--- Join tensors or values along an axis.
 ---@param parts any[]
 ---@param axis integer
 ---@return any

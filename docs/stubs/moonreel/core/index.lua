@@ -20,13 +20,13 @@ function index.open(path, options) end
 ---@field source? string The name of this source in the index.
 ---@field threads? integer 0: one per processor. Default: 0.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
----@field columns? string What columns of a list stand for: "path=video,text=caption"; those called '-' are left out.
----@field escape? string Of CSV: the character that takes the meaning from a quote; none: quotes are doubled.
+---@field columns? string Meaning of the columns of a list: "path=video,text=caption"; '-' omits a column.
+---@field escape? string CSV: the escape character before a quote; default: quotes are doubled.
 ---@field part? integer This part of the input, from 1. Default: 0.
----@field parts? integer How many parts there are; 0: all of it. Default: 0.
----@field isolated? boolean Each thread scans in a process of its own. Default: false.
----@field resume? boolean Go on where an ingest of this input was killed or stopped. Default: false.
----@field commit_rows? integer What a kill costs at most; 0: a default. Default: 0.
+---@field parts? integer Number of parts; 0: the whole input. Default: 0.
+---@field isolated? boolean Each thread scans in a separate process. Default: false.
+---@field resume? boolean Continue an ingest of this input that was killed or stopped. Default: false.
+---@field commit_rows? integer Most seconds of work that a kill can lose; 0: default. Default: 0.
 
 --- Build an index from a folder of clips, a CSV or a JSON lines file.
 ---@param input string
@@ -36,10 +36,10 @@ function index.open(path, options) end
 function index.ingest(input, output, options) end
 
 ---@class moonreel.core.index.read_table.options
----@field columns? string What columns of a list stand for: "path=video,text=caption"; those called '-' are left out.
----@field escape? string Of CSV: the character that takes the meaning from a quote; none: quotes are doubled.
+---@field columns? string Meaning of the columns of a list: "path=video,text=caption"; '-' omits a column.
+---@field escape? string CSV: the escape character before a quote; default: quotes are doubled.
 
---- Hand on the rows of a CSV, TSV or JSON lines file: {path, line, captions, columns, start_us, end_us (0: to its end)}; answers the columns that hold numbers, what was passed over, a line each, and for each column "whole" or "real".
+--- Call fn with each row of a CSV, TSV or JSON lines file: {path, line, captions, columns, start_us, end_us (0: to its end)}. Returns the columns of numbers, a line per skipped item, and per column "whole" or "real".
 ---@param file string
 ---@param fn fun(row: table)
 ---@param options? moonreel.core.index.read_table.options
@@ -54,20 +54,20 @@ function index.read_table(file, fn, options) end
 ---@field deadline_s? number Seconds for a clip, in addition to its own length; 0: 60. Default: 0.
 ---@field isolated? boolean Each thread looks in a process of its own. Default: false.
 
---- Look at the files of rows by several threads.
+--- Check the files of rows by several threads.
 ---@param index mr.Index
 ---@param rows integer[]
 ---@param options? moonreel.core.index.sweep.options
 ---@return mr.Sweep
 function index.sweep(index, rows, options) end
 
---- Build an index without clips behind it, to measure with; nil: make its rows alone.
+--- Build an index without clips, for measurements; nil: only create its rows.
 ---@param path string|nil
 ---@param rows integer
 ---@param seed? integer
 function index.synthetic(path, rows, seed) end
 
---- Start a new index out of rows of others; moonreel.data.derive is what people use.
+--- Start a new index from rows of others; use moonreel.data.derive.
 ---@param path string
 ---@return mr.IndexBuilder
 function index.builder(path) end

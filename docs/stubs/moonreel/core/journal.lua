@@ -1,11 +1,11 @@
 ---@meta moonreel.core.journal
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Journals: JSON lines that are only appended to.
+--- Journals: append-only JSON lines.
 ---@class moonreel.core.journal
 local journal = {}
 
---- Open for append; a line cut by a crash is removed.
+--- Open for append; removes an incomplete last line.
 ---@param path string
 ---@return mr.Journal
 function journal.open(path) end

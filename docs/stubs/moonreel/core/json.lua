@@ -3,7 +3,7 @@
 
 --- JSON text to Lua values and back.
 ---@class moonreel.core.json
----@field null lightuserdata What stands for null.
+---@field null lightuserdata The value for null.
 local json = {}
 
 --- Objects become tables, arrays marked lists, null json.null; errors name `name`, line and column.
@@ -26,7 +26,7 @@ function json.encode(value, options) end
 ---@return table
 function json.array(list) end
 
---- Is it marked so, or a list 1..n?
+--- Whether it is marked as an array, or a list 1..n.
 ---@param value any
 ---@return boolean
 function json.is_array(value) end

@@ -1,7 +1,7 @@
 ---@meta moonreel.core.loader
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Batches of decoded clips; moonreel.data.loader is what people use.
+--- Batches of decoded clips; use moonreel.data.loader.
 ---@class moonreel.core.loader
 local loader = {}
 
@@ -12,27 +12,27 @@ local loader = {}
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
 ---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
----@field seed? integer Of the order. Default: 0.
----@field threads? integer Of decoding; 0: one per processor. Default: 0.
+---@field seed? integer Seed of the order. Default: 0.
+---@field threads? integer Decode threads; 0: one per processor. Default: 0.
 ---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
 ---@field epochs? integer The number of epochs; 0: no end. Default: 0.
----@field state? string Go on from this loader:state().
----@field excluded? string Left out there: loader:excluded().
+---@field state? string Continue from this loader:state().
+---@field excluded? string Excluded samples of that state: loader:excluded().
 ---@field quarantine? string The run's quarantine.jsonl.
----@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
----@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
+---@field slot? integer Number of micro-batches of equal cost that are drawn together. Default: 1.
+---@field carry? boolean Samples that do not fill a micro-batch at the end of an epoch come first in the next one. Default: false.
 ---@field deadline_s? number Seconds for one clip; 0: 60. Default: 0.
----@field isolated? boolean Each thread decodes in a process of its own. Default: false.
----@field allow_empty? boolean Lengths that no sample can enter are left out, not refused. Default: false.
----@field part? integer Which of the ranks that share the order. Default: 0.
----@field parts? integer How many share it. Default: 1.
----@field group? integer Each rank has every parts-th of this many draws; 0: of parts. Default: 0.
----@field lpt? boolean The costliest draw of a group goes to the rank with least to do. Default: false.
+---@field isolated? boolean Each thread decodes in a separate process. Default: false.
+---@field allow_empty? boolean Drop lengths that no sample can enter, instead of an error. Default: false.
+---@field part? integer Index of this rank among those that share the order. Default: 0.
+---@field parts? integer Number of ranks that share the order. Default: 1.
+---@field group? integer Draws are assigned in groups of this size; 0: parts. Default: 0.
+---@field lpt? boolean Assign draws of a group by falling cost to the rank with the least load. Default: false.
 ---@field blind? boolean Nothing is decoded. Default: false.
----@field sample_part? integer Decode the samples of this part alone, from 1. Default: 0.
----@field sample_parts? integer How many parts; 0: all. Default: 0.
----@field node? integer Of memory (NUMA) that slabs shall lie on, from 1; 0: any. Default: 0.
----@field local_ranks? integer That share this machine's memory. Default: 1.
+---@field sample_part? integer Decode only the samples of this part, from 1. Default: 0.
+---@field sample_parts? integer Number of parts; 0: all samples. Default: 0.
+---@field node? integer NUMA node for slabs, from 1; 0: any. Default: 0.
+---@field local_ranks? integer Ranks that share the memory of this host. Default: 1.
 
 --- Start decode threads on sources, each {index, name, weights = {{samples, weight}, ...}, epochs, seen, epoch}.
 ---@param sources table[]
@@ -48,12 +48,12 @@ function loader.new(sources, options) end
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
 ---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
 
---- A bucket rule by itself; moonreel.data.buckets.rule takes a recipe's tables.
+--- Create a bucket rule; moonreel.data.buckets.rule takes the tables of a recipe.
 ---@param options moonreel.core.loader.rule.options
 ---@return mr.BucketRule
 function loader.rule(options) end
 
---- Does the sample with this lower half of a key belong to a part, from 1?
+--- Whether the sample with this low half of a key belongs to a part, from 1.
 ---@param key integer
 ---@param part integer
 ---@param parts integer
@@ -62,14 +62,14 @@ function loader.in_part(key, part, parts) end
 
 ---@class moonreel.core.loader.carry.options
 ---@field state? string Of the old loader, required.
----@field excluded? string Left out there: loader:excluded().
+---@field excluded? string Excluded samples of that state: loader:excluded().
 ---@field seen? string The list that belongs to that state, if any.
 ---@field folder? string Where the new list is written, required.
----@field seed? integer Of the order. Default: 0.
----@field was_members? mr.Subset Samples that the old order was of; none: all.
----@field members? mr.Subset And the new one.
+---@field seed? integer Seed of the order. Default: 0.
+---@field was_members? mr.Subset Samples of the old order; default: all.
+---@field members? mr.Subset Samples of the new order; default: all.
 
---- A state for another index, another rule or both: it, the path of the list of samples that the epoch has trained, and how many they are.
+--- Convert a state to another index or rule. Returns the state, the path of the list of samples that the epoch has trained, and their number.
 ---@param was mr.Index
 ---@param was_rule mr.BucketRule
 ---@param now mr.Index
@@ -86,7 +86,7 @@ function loader.carry(was, was_rule, now, rule, options) end
 ---@field to? number And the other end. Default: 1.
 ---@field trim_top? number The share with the largest values that is left out first. Default: 0.
 
---- The samples between two quantiles of a column, and the least and the largest value among them.
+--- The samples between two quantiles of a column, and their smallest and largest value.
 ---@param index mr.Index
 ---@param options moonreel.core.loader.quantiles.options
 ---@return mr.Subset
@@ -112,15 +112,15 @@ function loader.hold(index, options) end
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
 ---@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
 ---@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
----@field seed? integer Of the order. Default: 0.
----@field slot? integer Micro-batches of equal cost drawn together. Default: 1.
----@field carry? boolean What is no whole micro-batch at an epoch's end comes first in the next. Default: false.
----@field epochs? integer How many; the last carries nothing. Default: 0.
----@field fill? boolean A reference's order, not as it trains: what is no whole batch is filled up from the front. Default: false.
----@field unshuffled? boolean A reference's order without shuffling. Default: false.
----@field quarantine? string A quarantine.jsonl that leaves samples out of later epochs.
+---@field seed? integer Seed of the order. Default: 0.
+---@field slot? integer Number of micro-batches of equal cost that are drawn together. Default: 1.
+---@field carry? boolean Samples that do not fill a micro-batch at the end of an epoch come first in the next one. Default: false.
+---@field epochs? integer Number of epochs; the last one carries no samples. Default: 0.
+---@field fill? boolean The order of a reference, but batches at the end are filled with samples from the front. Default: false.
+---@field unshuffled? boolean The order of a reference without shuffling. Default: false.
+---@field quarantine? string A quarantine.jsonl that excludes samples from later epochs.
 
---- The order of the sources' samples by itself, from the first epoch on; moonreel.data.order takes settings.
+--- The order of samples without decoding, from the first epoch on; moonreel.data.order takes settings.
 ---@param sources table[]
 ---@param options moonreel.core.loader.order.options
 ---@return mr.Order

@@ -1,7 +1,7 @@
 ---@meta moonreel.core.look
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Numbers of tensors for people.
+--- Statistics of tensors.
 ---@class moonreel.core.look
 local look = {}
 

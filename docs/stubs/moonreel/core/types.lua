@@ -66,7 +66,7 @@ function BucketRule:hash(members) end
 ---@return integer
 function BucketRule:crop(frames, have, start, fps) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function BucketRule:close() end
 
 --- An open checkpoint.
@@ -77,7 +77,7 @@ local Ckpt = {}
 ---@return string[]
 function Ckpt:names() end
 
---- {name, why} of tensors that are in the file and cannot be read.
+--- {name, why} of tensors that exist but cannot be read.
 ---@return table[]
 function Ckpt:refused() end
 
@@ -86,35 +86,35 @@ function Ckpt:refused() end
 ---@return table?
 function Ckpt:info(name) end
 
---- Raw bytes of a tensor; those of a checkpoint are compared with their hash first.
+--- Raw bytes of a tensor; those of a checkpoint are checked against their hash first.
 ---@param name string
 ---@param offset? integer
 ---@param n? integer
 ---@return string
 function Ckpt:read(name, offset, n) end
 
---- A whole tensor to a place in memory.
+--- Read a whole tensor into memory.
 ---@param name string
 ---@param pointer lightuserdata
 ---@param bytes integer
 function Ckpt:read_into(name, pointer, bytes) end
 
---- Rows {name, range or box, ptr, bytes}, all in one go and in the order of the files; without range and box the whole tensor.
+--- Read slices {name, range or box, ptr, bytes} in the order of the files; without range and box the whole tensor.
 ---@param slices table[]
 function Ckpt:read_slices(slices) end
 
---- Elements from first on as f32, as many as the dense f32 tensor holds.
+--- Read elements from first on as f32 into the whole dense tensor.
 ---@param name string
 ---@param out mr.Tensor
 ---@param first? integer
 function Ckpt:read_f32(name, out, first) end
 
---- Read everything and compare all hashes or CRCs; raises where one differs. With part and parts the share of one of several readers.
+--- Read everything and check all hashes or CRCs; raises if one differs. With part and parts, the share of one of several readers.
 ---@param part? integer
 ---@param parts? integer
 function Ckpt:verify(part, parts) end
 
---- Read everything as verify does and compare nothing: what reading alone takes.
+--- Read everything as verify does, but check nothing: the time of reading only.
 function Ckpt:touch() end
 
 --- What was opened.
@@ -133,7 +133,7 @@ function Ckpt:bytes() end
 ---@return integer
 function Ckpt:bytes_read() end
 
---- What its manifest says apart from files and tensors, JSON; nil for plain weights.
+--- The manifest without files and tensors, as JSON; nil for plain weights.
 ---@return string?
 function Ckpt:manifest() end
 
@@ -146,20 +146,20 @@ function Ckpt:metadata() end
 ---@return table
 function Ckpt:stats(name) end
 
---- Bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b.
+--- Compare bit for bit: {n, differing, first, max_abs, distance}; distance is the norm of a - b.
 ---@param other mr.Ckpt
 ---@param name string
 ---@param name_there? string
 ---@return table
 function Ckpt:compare(other, name, name_there) end
 
---- Tensors {name, from} under new names into one file, piece by piece.
+--- Write tensors {name, from} under new names to one file, piece by piece.
 ---@param path string
 ---@param tensors table[]
 ---@param metadata? table
 function Ckpt:convert(path, tensors, metadata) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Ckpt:close() end
 
 --- Ranks that call collectives together.
@@ -174,26 +174,26 @@ function Comm:rank() end
 ---@return integer
 function Comm:size() end
 
---- What a rank of the group is in the world.
+--- The number of a rank of the group in the world.
 ---@param rank? integer
 ---@return integer
 function Comm:world_rank(rank) end
 
 ---@class mr.Comm.split.options
----@field key? integer Order in the group; equal ones in the order of ranks. Default: 0.
----@field lane? integer 0 or 1: groups that two threads use at once lie on different ones. Default: 0.
+---@field key? integer Order in the group; equal keys keep the order of ranks. Default: 0.
+---@field lane? integer 0 or 1: two threads that use groups concurrently need different lanes. Default: 0.
 
---- The group of all ranks that give the same color; none for nil.
+--- The group of all ranks that pass the same color; no group for nil.
 ---@param color? integer
 ---@param options? mr.Comm.split.options
 ---@return mr.Comm?
 function Comm:split(color, options) end
 
---- Wait until all ranks are here.
+--- Wait until all ranks call this.
 ---@param deadline_s? number
 function Comm:barrier(deadline_s) end
 
---- x of all ranks, added in the order of ranks, in place; kind "max": the largest.
+--- Add x of all ranks, in the order of ranks, in place; kind "max": the largest.
 ---@param x mr.Tensor
 ---@param kind? string
 ---@return mr.Tensor
@@ -201,21 +201,21 @@ function Comm:all_reduce(x, kind) end
 
 ---@class mr.Comm.reduce_scatter.options
 ---@field kind? string "sum" (default) or "max".
----@field dtype? string Of the result: that of x (default); f32 and bf16 each become the other.
+---@field dtype? string Dtype of the result: that of x (default); f32 and bf16 can be converted to each other.
 ---@field rows? integer[] Rows for each rank; default: the same for all.
----@field out? mr.Tensor Takes the result; it may be this rank's rows of x.
+---@field out? mr.Tensor Tensor for the result; it can be this rank's rows of x.
 
---- The sum over ranks; each gets its rows of it.
+--- The sum over ranks, of which each rank gets its rows.
 ---@param x mr.Tensor
 ---@param options? mr.Comm.reduce_scatter.options
 ---@return mr.Tensor
 function Comm:reduce_scatter(x, options) end
 
 ---@class mr.Comm.all_gather.options
----@field rows? integer[] Rows of each rank; default: as many as here.
----@field out? mr.Tensor Takes the result; x may be its rows of this rank.
+---@field rows? integer[] Rows of each rank; default: as many as on this one.
+---@field out? mr.Tensor Tensor for the result; x can be its rows of this rank.
 
---- The rows of all ranks, in their order.
+--- The rows of all ranks, in the order of ranks.
 ---@param x mr.Tensor
 ---@param options? mr.Comm.all_gather.options
 ---@return mr.Tensor
@@ -223,39 +223,39 @@ function Comm:all_gather(x, options) end
 
 ---@class mr.Comm.all_to_all.options
 ---@field sends? integer[] Rows for each rank; default: the same for all.
----@field receives? integer[] Rows from each rank; default: as many as it gets.
+---@field receives? integer[] Rows from each rank; default: as many as are sent to it.
 
---- Rows for each rank against those that each has for this one.
+--- Send rows to each rank, and receive rows from each rank.
 ---@param x mr.Tensor
 ---@param options? mr.Comm.all_to_all.options
 ---@return mr.Tensor
 function Comm:all_to_all(x, options) end
 
---- x of one rank, by default 0, into that of all.
+--- Copy x of one rank, by default 0, to x of all ranks.
 ---@param x mr.Tensor
 ---@param root? integer
 ---@return mr.Tensor
 function Comm:broadcast(x, root) end
 
---- To a rank that receives.
+--- Send x to a rank, which must receive it.
 ---@param x mr.Tensor
 ---@param to integer
 function Comm:send(x, to) end
 
---- What a rank sends, into x, of the same dtype and size.
+--- Receive into x, which has the dtype and size of the tensor that the rank sends.
 ---@param x mr.Tensor
 ---@param from integer
 ---@return mr.Tensor
 function Comm:receive(x, from) end
 
---- Calls and bytes sent by this rank, of its whole world: {all_reduce = {calls, bytes}}.
+--- Calls and sent bytes of this rank in its world: {all_reduce = {calls, bytes}}.
 ---@return table
 function Comm:counts() end
 
---- Count from 0 again.
+--- Reset the counts to 0.
 function Comm:reset_counts() end
 
---- Its number, the `group` of ops between ranks, as long as it lives.
+--- Its group number, for the attribute `group` of ops between ranks; valid while the group lives.
 ---@return integer
 function Comm:op_group() end
 
@@ -264,10 +264,10 @@ function Comm:op_group() end
 ---@return mr.Torus
 function Comm:torus(local_ranks) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Comm:close() end
 
---- A place that computes.
+--- A device that runs programs.
 ---@class mr.Device
 local Device = {}
 
@@ -275,36 +275,36 @@ local Device = {}
 ---@return table
 function Device:facts() end
 
---- From now on a step that no kernel of this GPU takes is an error when its graph is compiled; it would run on the host.
+--- From now on, compiling a graph is an error if no kernel of this GPU supports a step, which would run on the host.
 function Device:refuse_host() end
 
 --- The PCI address of a GPU.
 ---@return string|nil
 function Device:bus() end
 
---- Bytes that are free on it, and all that it has.
+--- Free bytes and total bytes of its memory.
 ---@return integer
 ---@return integer
 function Device:memory() end
 
---- How fast it is in f32 or bf16, measured at the first call: by kind of step (linear, conv3d_dx, attention by lanes, ...; elementwise is all else) {operations, bytes} per second, and step: seconds that each takes besides.
+--- Its rates in f32 or bf16, measured at the first call: per kind of step (linear, conv3d_dx, attention by lanes, ...; elementwise for all others) {operations, bytes} per second; step: fixed seconds per step.
 ---@param compute mr.Dtype
 ---@return table
 function Device:rates(compute) end
 
---- The dtype to compute in: bf16 only where it is fast.
+--- The dtype to compute in: bf16 only if it is fast.
 ---@param wish mr.Dtype
 ---@return mr.Dtype
 function Device:compute(wish) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Device:close() end
 
---- A clip in the making; closed before finish(), nothing of it is left.
+--- A clip under construction; if it is closed before finish(), no file remains.
 ---@class mr.Encoder
 local Encoder = {}
 
---- One frame [3][H][W].
+--- Write a frame [3][H][W].
 ---@param pixels string
 ---@param pts? integer
 function Encoder:frame(pixels, pts) end
@@ -312,43 +312,43 @@ function Encoder:frame(pixels, pts) end
 --- Write the frames still in the encoder, and give the file its name.
 function Encoder:finish() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Encoder:close() end
 
---- An executor. Regions of its memory: w, frozen, and what rows of an optimizer declare.
+--- An executor. Its regions: w, frozen, and those that an optimizer declares.
 ---@class mr.Exec
 local Exec = {}
 
---- A finished graph, ready to run here.
+--- Compile a finished graph for this executor.
 ---@param graph mr.Graph
 ---@return mr.Program
 function Exec:compile(graph) end
 
---- Wait for what still runs.
+--- Wait until all enqueued work is done.
 function Exec:sync() end
 
---- How often this waited so far: {all, results, inputs} - for everything that was enqueued, for what was fetched, for inputs that had still to leave.
+--- Number of waits so far: {all, results, inputs} - for all enqueued work, for fetched results, for inputs in transfer.
 ---@return table
 function Exec:waits() end
 
---- Where a region lies and its bytes; nothing when it is not in host memory.
+--- Pointer and bytes of a region; nothing if it is not in host memory.
 ---@param region string
 ---@return lightuserdata?
 ---@return integer?
 function Exec:host(region) end
 
---- Does conv3d read the nearest place for one outside here? See its `edge`.
+--- Whether conv3d supports `edge` on this device.
 ---@return boolean
 function Exec:edges() end
 
---- Initial values of all parameters.
+--- Set all parameters to their initial values.
 ---@param seed integer
 function Exec:init(seed) end
 
 --- Compute weights from the masters.
 function Exec:refresh() end
 
---- Is there such a region?
+--- Whether the region exists.
 ---@param region string
 ---@return boolean
 function Exec:has(region) end
@@ -357,7 +357,7 @@ function Exec:has(region) end
 ---@return table[]
 function Exec:regions() end
 
---- Elements from offset on, as they are.
+--- Read elements from offset on, without conversion.
 ---@param region string
 ---@param dtype mr.Dtype
 ---@param offset integer
@@ -365,20 +365,20 @@ function Exec:regions() end
 ---@return mr.Tensor
 function Exec:read(region, dtype, offset, dims) end
 
---- 64 bits of hash over a range of a region, in elements.
+--- A 64-bit hash of a range of a region; offset and count in elements.
 ---@param region string
 ---@param offset integer
 ---@param count integer
 ---@return integer
 function Exec:hash(region, offset, count) end
 
---- Elements from offset on; a dense tensor of the region's dtype.
+--- Write elements from offset on: a dense tensor of the dtype of the region.
 ---@param region string
 ---@param offset integer
 ---@param values mr.Tensor
 function Exec:write(region, offset, values) end
 
---- One parameter: its weight, master, gradient, ...; an error where the region does not hold all of it.
+--- Read one parameter: its weight, master, gradient, ...; an error if the region does not have all of it.
 ---@param region string
 ---@param name string
 ---@return mr.Tensor
@@ -390,7 +390,7 @@ function Exec:param(region, name) end
 ---@param values mr.Tensor
 function Exec:set_param(region, name, values) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Exec:close() end
 
 --- An output on its way to the host.
@@ -405,7 +405,7 @@ function Fetched:ready() end
 ---@return mr.Tensor
 function Fetched:get() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Fetched:close() end
 
 --- The GPUs of this machine.
@@ -420,7 +420,7 @@ function Gpus:count() end
 ---@return string
 function Gpus:driver() end
 
---- One now, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, processes = {{pid, bytes}}}; what its driver does not tell is absent.
+--- Read GPU i, from 0: {name, bus, memory_bytes, free_bytes, power_w, limit_w, clock_mhz, most_mhz, temperature_c, busy_percent, memory_errors, slow = {why}, processes = {{pid, bytes}}}; fields that its driver does not report are absent.
 ---@param i integer
 ---@return table
 function Gpus:read(i) end
@@ -430,14 +430,14 @@ function Gpus:read(i) end
 ---@return integer|nil
 function Gpus:find(bus) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Gpus:close() end
 
---- A graph in the making; finished, it can be compiled.
+--- A graph under construction; finish it to compile it.
 ---@class mr.Graph
 local Graph = {}
 
---- A value that program:set() gives.
+--- An input, which program:set() sets.
 ---@param name string
 ---@param dtype mr.Dtype
 ---@param dims integer[]
@@ -456,12 +456,12 @@ function Graph:param(name) end
 ---@return mr.Value
 function Graph:window(gathered, first, name) end
 
---- A value that stays as it is.
+--- A constant.
 ---@param values mr.Tensor
 ---@return mr.Value
 function Graph:const(values) end
 
---- A range of an executor's memory, which lies on the device or pinned on the host.
+--- A range of a region of the executor, on the device or in pinned host memory.
 ---@param region string
 ---@param dtype mr.Dtype
 ---@param offset integer
@@ -476,14 +476,14 @@ function Graph:region(region, dtype, offset, dims, space) end
 ---@return mr.Graph
 function Graph:output(name, value) end
 
---- What f adds is one block; recompute: made again in the backward pass. Returns what f returns.
+--- The nodes that f adds form a block; recompute: compute them again in the backward pass. Returns the results of f.
 ---@param name string
 ---@param recompute boolean
 ---@param f fun(): ...
 ---@return any ...
 function Graph:block(name, recompute, f) end
 
---- What f adds runs on that queue, side by side with others where no data forbids it: compute, comm_intra, comm_inter, h2d, d2h. Returns what f returns.
+--- The nodes that f adds run on that queue (compute, comm_intra, comm_inter, h2d, d2h), in parallel with other queues if data allows it. Returns the results of f.
 ---@param name string
 ---@param f fun(): ...
 ---@return any ...
@@ -494,14 +494,14 @@ function Graph:queue(name, f) end
 ---@return mr.Value
 function Graph:save(value) end
 
---- A copy of a value in another memory: device, or pinned (the host's); it sets out when `after`, of another queue, is there.
+--- A copy of a value in another memory: device, or pinned (host). It starts when `after`, a value of another queue, is computed.
 ---@param value mr.Value
 ---@param space string
 ---@param after? mr.Value
 ---@return mr.Value
 function Graph:move(value, space, after) end
 
---- Copy a value over a range of a region in the other memory.
+--- Copy a value to a range of a region in the other memory.
 ---@param value mr.Value
 ---@param region mr.Value
 ---@return mr.Value
@@ -512,33 +512,33 @@ function Graph:put(value, region) end
 ---@return mr.Value
 function Graph:offload(value) end
 
---- Add the gradients of a scalar: into the parameters, and of the values asked for; false: none.
+--- Add the backward pass of a scalar loss: gradients of the parameters, and those of wrt, which it returns; false: no gradient.
 ---@param loss mr.Value
 ---@param wrt? mr.Value[]
 ---@return (mr.Value|false)[]
 function Graph:backward(loss, wrt) end
 
---- The gradients of a scalar for the values asked for alone, before backward; no parameter gets one.
+--- Gradients of a scalar with respect to wrt only, before backward; parameters get none.
 ---@param loss mr.Value
 ---@param wrt mr.Value[]
 ---@return (mr.Value|false)[]
 function Graph:gradients(loss, wrt) end
 
---- The same value as a constant: no gradient goes through it.
+--- The same value as a constant: no gradient passes through it.
 ---@param value mr.Value
 ---@return mr.Value
 function Graph:detach(value) end
 
---- What `like` tells other ranks, of one that computes nothing meanwhile.
+--- Repeat the collectives of `like`, for a rank that computes nothing meanwhile.
 ---@param like mr.Graph
 ---@return mr.Graph
 function Graph:echo(like) end
 
---- What it tells other ranks, in order.
+--- Its collectives, in order.
 ---@return string
 function Graph:op_log() end
 
---- No more nodes: check it and choose what is done in place.
+--- Finish the graph: check it, remove dead nodes, choose in-place outputs.
 ---@return mr.Graph
 function Graph:finish() end
 
@@ -546,12 +546,12 @@ function Graph:finish() end
 ---@return string
 function Graph:print() end
 
---- The steps of a run of the finished graph: queue, op, node, the steps waited for, and which steps they may overlap. exec: knows regions that are the same memory; absent: regions of two names are different.
+--- The steps of a run of the finished graph: queue, op, node, the steps waited for, and which steps they may overlap. exec: knows which regions share memory; absent: regions of different names do not.
 ---@param exec? mr.Exec
 ---@return string
 function Graph:schedule(exec) end
 
---- Its inputs by name.
+--- Names of the inputs.
 ---@return table<string, mr.Value>
 function Graph:inputs() end
 
@@ -559,11 +559,11 @@ function Graph:inputs() end
 ---@return string[]
 function Graph:outputs() end
 
---- Does conv3d read the nearest place for one outside, where this runs?
+--- Whether its device supports `edge` of conv3d.
 ---@return boolean
 function Graph:edges() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Graph:close() end
 
 --- A sealed index; #index is the number of its samples.
@@ -571,7 +571,7 @@ function Graph:close() end
 ---@operator len: integer
 local Index = {}
 
---- Sample i, from 1: id, key, path, file, text, captions, start (the frame of the file with which it begins), frames, fps, width, height, columns, ...
+--- Sample i, from 1: id, key, path, file, text, captions, start (its first frame in the file), frames, fps, width, height, columns, ...
 ---@param i integer
 ---@return table
 function Index:row(i) end
@@ -581,12 +581,12 @@ function Index:row(i) end
 ---@return integer?
 function Index:find(key) end
 
---- Look up n rows in an order without any, to see how long it takes.
+--- Look up n rows in random order, for measurements.
 ---@param n integer
 ---@param seed? integer
 function Index:visit(n, seed) end
 
---- Samples by key: {both, vanished (that the other one lacks), new (it alone has)}.
+--- Compare samples by key: {both, vanished (missing in other), new (only in other)}.
 ---@param other mr.Index
 ---@return table
 function Index:common(other) end
@@ -595,18 +595,18 @@ function Index:common(other) end
 ---@return table
 function Index:facts() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Index:close() end
 
---- A new index out of rows of others.
+--- A new index from rows of others.
 ---@class mr.IndexBuilder
 local IndexBuilder = {}
 
---- Compress captions as those of an index are; before the first row.
+--- Compress captions with the dictionary of an index; before the first row.
 ---@param index mr.Index
 function IndexBuilder:like(index) end
 
---- Rows have a number of that name, "real" or "whole"; of both kinds it is real; before the first row.
+--- Add a column of numbers, "real" or "whole"; before the first row. If both kinds are declared, it is real.
 ---@param name string
 ---@param kind? string
 function IndexBuilder:column(name, kind) end
@@ -623,65 +623,65 @@ function IndexBuilder:meta(name, text) end
 function IndexBuilder:copy(index, i, changes) end
 
 ---@class mr.IndexBuilder.add.options
----@field path? string Of a file that need not be there; required.
+---@field path? string Path of the file, which need not exist; required.
 ---@field text? string Its caption.
 ---@field frames? integer 1: a picture. Default: 1.
 ---@field height? integer As shown. Default: 1.
 ---@field width? integer As shown. Default: 1.
 ---@field fps? number Kept to a thousandth; 0: not known. Default: 0.
 
---- Append a row as given, without looking at its file: for orders that are only looked at.
+--- Append a row without reading its file, for orders that are only inspected.
 ---@param options mr.IndexBuilder.add.options
 function IndexBuilder:add(options) end
 
---- Fingerprints, seal, checksums, and the name. Closed before, nothing is left.
+--- Write fingerprints, seal and checksums, and give the file its name. If closed before, nothing remains.
 function IndexBuilder:finish() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function IndexBuilder:close() end
 
---- An index in the making.
+--- An index under construction.
 ---@class mr.Ingest
 local Ingest = {}
 
---- Work for so long: {listed, total, done, written, refused, without_caption, resumed, finished}.
+--- Work for some seconds: {listed, total, done, written, refused, without_caption, resumed, finished}.
 ---@param seconds? number
 ---@return table
 function Ingest:step(seconds) end
 
---- End it unfinished: the rows of the input that are done and stay for an ingest with resume (0: nothing stays), and how many the input has.
+--- Stop before the end. Returns the rows that are done and kept for an ingest with resume (0: none), and all rows of the input.
 ---@return integer
 ---@return integer
 function Ingest:keep() end
 
---- What was passed over in a folder, a line each.
+--- A line per skipped item of a folder.
 ---@return string
 function Ingest:notes() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Ingest:close() end
 
---- A journal that is written.
+--- A journal open for append.
 ---@class mr.Journal
 local Journal = {}
 
---- One more line.
+--- Append a line.
 ---@param line string
 function Journal:append(line) end
 
 --- Make all lines so far durable.
 function Journal:sync() end
 
---- Lines that wait for the disk, why, and how many were left out for good.
+--- Number of lines that wait for the disk, the reason, and the number of dropped lines.
 ---@return integer
 ---@return string?
 ---@return integer
 function Journal:waiting() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Journal:close() end
 
---- A journal that is read.
+--- A journal open for reading.
 ---@class mr.JournalReader
 local JournalReader = {}
 
@@ -689,40 +689,40 @@ local JournalReader = {}
 ---@return string?
 function JournalReader:next() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function JournalReader:close() end
 
---- Ranks of this host that this process has started.
+--- Ranks that this process has started on this host.
 ---@class mr.Launch
 local Launch = {}
 
---- Wait at most so long for what happens; how many run. When one has failed the others are ended.
+--- Wait at most this long for an event; returns the number of running ranks. If one fails, the others are ended.
 ---@param ms? integer
 ---@return integer
 function Launch:look(ms) end
 
---- End a rank that does not go on, and the others, which hear why.
+--- End a rank that hangs, and the others, which get the reason.
 ---@param rank integer
 ---@param text string
 function Launch:fail(rank, text) end
 
---- Hand a signal on, 2 or 15; the second one ends them.
+--- Forward a signal, 2 or 15; the second one ends the ranks.
 ---@param number integer
 function Launch:signal(number) end
 
---- End all of them, which hear why.
+--- End all ranks, which get the reason.
 ---@param text string
 function Launch:stop(text) end
 
---- What they tell of themselves.
+--- The page of their published states.
 ---@return mr.Life
 function Launch:page() end
 
---- How it ended: {exit, rank and text of the one that failed first, asked: a signal}.
+--- The outcome: {exit, rank and text of the rank that failed first, asked: a signal}.
 ---@return table
 function Launch:ended() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Launch:close() end
 
 --- What the ranks of a launch tell.
@@ -756,7 +756,7 @@ function Life:own_s(rank, step) end
 ---@return integer
 function Life:quantile(phase, share) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Life:close() end
 
 --- Decode threads on an index.
@@ -767,23 +767,23 @@ local Loader = {}
 ---@return table?
 function Loader:next() end
 
---- Give a batch's memory back.
+--- Release the memory of a batch.
 ---@param handle lightuserdata
 function Loader:release(handle) end
 
---- Where the order stands after the batch given out last.
+--- The position of the order after the last batch given out.
 ---@return string
 function Loader:state() end
 
---- The samples left out where that state stands.
+--- The excluded samples at that state.
 ---@return string
 function Loader:excluded() end
 
---- Which samples failed here since the last call, for the ranks that share the order.
+--- Samples that failed here since the last call, for the ranks that share the order.
 ---@return string
 function Loader:failures() end
 
---- What failed on all other ranks; needed where an epoch is over.
+--- Pass the failures of all other ranks; needed at the end of an epoch.
 ---@param others string
 function Loader:agree(others) end
 
@@ -792,14 +792,14 @@ function Loader:agree(others) end
 ---@return integer[]
 function Loader:order(n) end
 
---- Of the epoch it began in: samples, batches, dropped by rule, buckets; and counters.
+--- Facts of its first epoch: samples, batches, dropped by rule, buckets; and counters.
 ---@return table
 function Loader:facts() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Loader:close() end
 
---- Micro-batches of an index in their order, epoch after epoch.
+--- The micro-batches of an index in order, epoch after epoch.
 ---@class mr.Order
 local Order = {}
 
@@ -807,28 +807,28 @@ local Order = {}
 ---@return table
 function Order:next() end
 
---- Pass over the next n micro-batches; how many of them were no more before the end.
+--- Skip the next n micro-batches. Returns how many did not exist before the end.
 ---@param n integer
 ---@return integer
 function Order:skip(n) end
 
---- Has every source been drawn `epochs` times?
+--- Whether every source has been drawn `epochs` times.
 ---@return boolean
 function Order:over() end
 
---- More micro-batches than these never come; math.maxinteger: unknown.
+--- An upper limit of the number of micro-batches; math.maxinteger: unknown.
 ---@return integer
 function Order:most() end
 
---- Go on with this epoch of every source.
+--- Continue with this epoch of every source.
 ---@param epoch integer
 function Order:begin(epoch) end
 
---- The micro-batches of the epochs in which the sources stand, or have just ended.
+--- The number of micro-batches of the current epochs of the sources, or of those that have just ended.
 ---@return integer
 function Order:batches() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Order:close() end
 
 --- A table of parameters: names, shapes, initial values.
@@ -906,7 +906,7 @@ function Params:count() end
 ---@return mr.Tensor
 function Params:initial(name, seed) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Params:close() end
 
 --- A generator of numpy.
@@ -917,7 +917,7 @@ local Pcg64 = {}
 ---@return number
 function Pcg64:random() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Pcg64:close() end
 
 --- The vocabulary of a tokenizer.
@@ -960,7 +960,7 @@ function Pieces:unknown() end
 ---@return string
 function Pieces:path() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Pieces:close() end
 
 --- A graph compiled for an executor.
@@ -1049,7 +1049,7 @@ function Program:report() end
 ---@return integer
 function Program:measured() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Program:close() end
 
 --- The lock of a run directory.
@@ -1071,7 +1071,7 @@ function RunLock:dir() end
 --- Raise MR_E_LOCK when another process has taken it.
 function RunLock:check() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function RunLock:close() end
 
 --- Takes snapshots of a run and commits them in a thread of its own.
@@ -1110,7 +1110,7 @@ function Saver:status() end
 ---@return table?
 function Saver:poll() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Saver:close() end
 
 --- Values under keys, sealed.
@@ -1143,7 +1143,7 @@ function Store:seek(key) end
 ---@return string
 function Store:fingerprint() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Store:close() end
 
 --- A store that is being written.
@@ -1178,7 +1178,7 @@ function StoreWriter:commit(name, text) end
 --- Commit, seal, take the name; close it then.
 function StoreWriter:finish() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function StoreWriter:close() end
 
 --- One end of a pipe, which never waits.
@@ -1194,7 +1194,7 @@ function Stream:read() end
 ---@return boolean
 function Stream:write(text) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Stream:close() end
 
 --- Some samples of an index.
@@ -1210,7 +1210,7 @@ function Subset:count() end
 ---@return boolean
 function Subset:has(row) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Subset:close() end
 
 --- Threads that look at the files of rows.
@@ -1222,7 +1222,7 @@ local Sweep = {}
 ---@return table?
 function Sweep:next(seconds) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Sweep:close() end
 
 --- A tensor in host memory. t[0], t["0, :, 3:16"] are views, counted from 0; arithmetic is by element, as numpy broadcasts.
@@ -1341,22 +1341,22 @@ function Tensor:fill_normal(seed, purpose, key, epoch) end
 ---@return mr.Tensor
 function Tensor:fill_torch_normal(seed, draws) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Tensor:close() end
 
 --- Collectives in two hops.
 ---@class mr.Torus
 local Torus = {}
 
---- Which of the equal chunks this rank owns, from 0.
+--- Index of the chunk that this rank owns, from 0.
 ---@return integer
 function Torus:chunk() end
 
 ---@class mr.Torus.reduce_scatter.options
 ---@field kind? string "sum" (default) or "max".
----@field dtype? string Of the result: that of x (default); f32 and bf16 each become the other.
+---@field dtype? string Dtype of the result: that of x (default); f32 and bf16 can be converted to each other.
 
---- The sum over ranks; each gets the rows of its chunk.
+--- The sum over ranks, of which each rank gets the rows of its chunk.
 ---@param x mr.Tensor
 ---@param options? mr.Torus.reduce_scatter.options
 ---@return mr.Tensor
@@ -1367,7 +1367,7 @@ function Torus:reduce_scatter(x, options) end
 ---@return mr.Tensor
 function Torus:all_gather(x) end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Torus:close() end
 
 --- A Mersenne twister.
@@ -1378,7 +1378,7 @@ local Twister = {}
 ---@return integer
 function Twister:word() end
 
---- Give back what it holds, now; harmless twice. Also with <close>.
+--- Free its resources now; a second call does nothing. Also by <close>.
 function Twister:close() end
 
 --- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, as numpy broadcasts.
