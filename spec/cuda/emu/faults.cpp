@@ -72,6 +72,20 @@ __global__ void lanes_without_order(Args a)
     a.out[i] = s[i ^ 1];
 }
 
+// a shuffle brings lanes together and orders none of their memory
+__global__ void order_by_a_shuffle(Args a)
+{
+    MR_SHARED(raw);
+    float *s = (float *)raw;
+    int i = threadIdx.x;
+    s[i] = a.in[i];
+    if (a.bad)
+        __shfl_xor_sync(~0u, i, 1);
+    else
+        __syncwarp();
+    a.out[i] = s[i ^ 1];
+}
+
 __global__ void through_global(Args a)
 {
     int i = threadIdx.x;
@@ -639,6 +653,7 @@ static const Fault faults[] = {
     FAULT(buffer_used_again, "read by thread"),
     FAULT(many_readers, "[0, 4), read by thread\n[0, 4), written by thread 63"),
     FAULT(lanes_without_order, "expected a barrier"),
+    FAULT(order_by_a_shuffle, "expected a barrier"),
     FAULT(through_global, "race: read of global memory"),
     FAULT(blocks_write_one_place, "race between blocks: write of global memory", 64, 2),
     FAULT(block_reads_another, "race between blocks:", 64, 2),
