@@ -127,6 +127,13 @@ static void small_files(const char *dir)
     mr_free(data);
     CHECK_FAILS(mr_file_read_small(path, 6, &data, &n), MR_E_FORMAT,
                 "f: has 7 bytes, expected at most 6");
+    char part[8];
+    int fd = open(path, O_RDONLY);
+    CHECK_OK(mr_file_read_at(fd, part, 1, 6, path));
+    CHECK(part[0] == 'b');
+    CHECK_FAILS(mr_file_read_at(fd, part, 5, 5, path), MR_E_FORMAT,
+                "f: ends 3 bytes too early at byte 7");
+    close(fd);
     real = mr_io_table();
     faulty = *real;
     faulty.read = growing_read;
