@@ -46,7 +46,7 @@ static int b_start(lua_State *L)
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            return mr_bind_raise(L, MR_E_USAGE, "start: word %d is no text", i + 1);
+            return mr_bind_raise(L, MR_E_USAGE, "start: word %d is not a string", i + 1);
         argv[i] = (char *)(uintptr_t)lua_tostring(L, -1);
         lua_pop(L, 1);
     }

@@ -19,28 +19,30 @@ typedef struct init_options {
 } init_options;
 
 static const mr_bind_field param_fields[] = {
-    MR_BIND_STR("name", mr_param, name, "Its name, required."),
-    MR_BIND_ANY("shape", "integer[]", "Its dimensions, required."),
-    MR_BIND_ANY("init", "table", "How it begins, required: {kind =, scale =, values =}."),
+    MR_BIND_STR("name", mr_param, name, "Name, required."),
+    MR_BIND_ANY("shape", "integer[]", "Dimensions, required."),
+    MR_BIND_ANY("init", "table", "Initial values, required: {kind =, scale =, values =}."),
     MR_BIND_ANY("cut", "table",
                 "This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), "
-                "parts = positions of each}; absent: all of it."),
+                "parts = length of each}; absent: the whole parameter."),
     MR_BIND_BOOL("frozen", mr_param, frozen, "No gradient and no update."),
     MR_BIND_BOOL("buffer", mr_param, buffer,
                  "Recomputed from the recipe, not stored in checkpoints."),
     MR_BIND_NUM("decay", mr_param, decay, 1, "Factor of the weight decay."),
     MR_BIND_NUM("lr_factor", mr_param, lr_factor, 1, "Factor of the learning rate."),
-    MR_BIND_BOOL("lookup", mr_param, lookup, "A table of rows that are looked up."),
-    MR_BIND_BOOL("outside", mr_param, outside, "From a file of its own, in no checkpoint."),
+    MR_BIND_BOOL("lookup", mr_param, lookup, "An embedding table."),
+    MR_BIND_BOOL("outside", mr_param, outside,
+                 "Loaded from a separate file, not stored in checkpoints."),
     MR_BIND_INT("model", mr_param, model, 0, 0,
-                "Number of the model among several that are updated apart."),
+                "Index of the model, if several are updated separately."),
     MR_BIND_END};
 
 static const mr_bind_field init_fields[] = {
     MR_BIND_STR("kind", init_options, kind,
                 "zeros, ones, normal, uniform, xavier or values; required."),
-    MR_BIND_NUM("scale", init_options, scale, 1, "Deviation of normal, half the range of uniform."),
-    MR_BIND_ANY("values", "mr.Tensor", "Of kind values: a dense f32 tensor of its size."),
+    MR_BIND_NUM("scale", init_options, scale, 1,
+                "Standard deviation of normal, half the range of uniform."),
+    MR_BIND_ANY("values", "mr.Tensor", "For kind values: a dense f32 tensor of its size."),
     MR_BIND_END};
 
 typedef struct split_options {
@@ -48,12 +50,12 @@ typedef struct split_options {
 } split_options;
 
 static const mr_bind_field split_fields[] = {
-    MR_BIND_INT("ranks", split_options, ranks, 1, 1, "That share it."),
-    MR_BIND_INT("at", split_options, at, 0, 0, "The place of this one among them, from 0."),
-    MR_BIND_INT("axis", split_options, axis, 0, 0, "That is cut."),
-    MR_BIND_ANY("parts", "integer[]", "Positions of each part of the axis."), MR_BIND_END};
+    MR_BIND_INT("ranks", split_options, ranks, 1, 1, "Ranks that share it."),
+    MR_BIND_INT("at", split_options, at, 0, 0, "Index of this rank among them, from 0."),
+    MR_BIND_INT("axis", split_options, axis, 0, 0, "Axis that is split."),
+    MR_BIND_ANY("parts", "integer[]", "Length of each part of the axis."), MR_BIND_END};
 
-/* How the parameter of the options at 2 is cut. */
+/* Read how the parameter of the options at 2 is split between ranks. */
 static void read_split(lua_State *L, mr_split *s)
 {
     if (lua_getfield(L, 2, "cut") == LUA_TNIL) {
@@ -76,7 +78,7 @@ static void read_split(lua_State *L, mr_split *s)
     lua_pop(L, 2);
 }
 
-/* The cut of a listed parameter. */
+/* Push the split of a listed parameter. */
 static void push_split(lua_State *L, const mr_split *s)
 {
     lua_createtable(L, 0, 4);
@@ -93,7 +95,7 @@ static int p_add(lua_State *L)
     mr_param row = {0};
     mr_bind_options(L, 2, "params:add", param_fields, &row);
     if (!row.name)
-        return mr_bind_raise(L, MR_E_USAGE, "params:add: a name is missing");
+        return mr_bind_raise(L, MR_E_USAGE, "params:add: name is missing; expected text");
     int64_t dim[MR_MAX_RANK];
     lua_getfield(L, 2, "shape");
     row.desc = mr_desc_dense(mr_params_compute(p), mr_bind_dims(L, -1, dim), dim);
@@ -131,23 +133,25 @@ static int p_add(lua_State *L)
 }
 
 static const mr_bind_field cut_fields[] = {
-    MR_BIND_INT("ranks", mr_cut, ranks, 1, 1, "Owners of each bucket, in equal chunks."),
-    MR_BIND_INT("elements", mr_cut, elements, 0, 0, "Of a bucket at most; 0: all in one."),
+    MR_BIND_INT("ranks", mr_cut, ranks, 1, 1, "Ranks that own equal chunks of each bucket."),
+    MR_BIND_INT("elements", mr_cut, elements, 0, 0, "Most bytes of a bucket; 0: one bucket."),
     MR_BIND_INT("granule", mr_cut, granule, 0, 0,
-                "Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB."),
+                "Chunks are multiples of this number of bytes, in compute dtype; 0: 64 KiB."),
     MR_BIND_INT("block", mr_cut, block, 0, 0,
-                "Elements of a block of the matrices, none of which chunks cut; 0: no matrices."),
-    MR_BIND_ANY("matrices", "string[]",
-                "Names of parameters that are updated block by block: laid behind the others."),
+                "Elements per block of the matrices; chunks split no block; 0: no matrices."),
+    MR_BIND_ANY(
+        "matrices", "string[]",
+        "Names of parameters that are updated block by block; they follow the others in memory."),
     MR_BIND_END};
 
-/* Which parameters cut.matrices names: a list of the caller's, on the stack. */
+/* The parameters that cut.matrices names, as a list on the stack. */
 static const bool *matrices_of(lua_State *L, const mr_params *p)
 {
     bool *list = lua_newuserdatauv(L, (size_t)mr_params_count(p) + 1, 0);
     memset(list, 0, (size_t)mr_params_count(p) + 1);
     if (lua_getfield(L, 2, "matrices") != LUA_TTABLE)
-        mr_bind_raise(L, MR_E_USAGE, "params:seal: a block, and no list of matrices");
+        mr_bind_raise(L, MR_E_USAGE,
+                      "params:seal: cut.block is set without cut.matrices; expected both");
     for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
         int id = mr_params_find(p, luaL_checkstring(L, -1));
         if (id < 0)
@@ -159,7 +163,7 @@ static const bool *matrices_of(lua_State *L, const mr_params *p)
     return list;
 }
 
-/* seal(options): without options one bucket that is not padded */
+/* seal(options): without options there is one bucket without padding */
 static int p_seal(lua_State *L)
 {
     mr_cut cut;
@@ -178,16 +182,19 @@ typedef struct hop_options {
 } hop_options;
 
 static const mr_bind_field hop_fields[] = {
-    MR_BIND_STR("queue", hop_options, queue, "Of its nodes."),
-    MR_BIND_INT("group", hop_options, group, 0, 0, "Of ranks, as comm:op_group() gives it."),
-    MR_BIND_INT("ranks", hop_options, ranks, 1, 1, "How many these are."),
-    MR_BIND_INT("at", hop_options, at, 0, 0, "The place of this one among them, from 0."),
+    MR_BIND_STR("queue", hop_options, queue, "Queue of its nodes."),
+    MR_BIND_INT("group", hop_options, group, 0, 0, "Group number, from comm:op_group()."),
+    MR_BIND_INT("ranks", hop_options, ranks, 1, 1, "Number of ranks of the group."),
+    MR_BIND_INT("at", hop_options, at, 0, 0, "Index of this rank among them, from 0."),
     MR_BIND_END};
 
 static const mr_bind_field shares_fields[] = {
-    MR_BIND_ANY("hops", "table[]", "One or two, first within nodes: {queue, group, ranks, at}."),
-    MR_BIND_BOOL("gradients", mr_param_shares, gradients, "Reduced in every backward pass."),
-    MR_BIND_BOOL("weights", mr_param_shares, weights, "Gathered for every pass."), MR_BIND_END};
+    MR_BIND_ANY("hops", "table[]",
+                "One or two hops, first within hosts: {queue, group, ranks, at}."),
+    MR_BIND_BOOL("gradients", mr_param_shares, gradients,
+                 "Gradients are reduced in every backward pass."),
+    MR_BIND_BOOL("weights", mr_param_shares, weights, "Weights are gathered for every pass."),
+    MR_BIND_END};
 
 static void read_hops(lua_State *L, mr_param_shares *s)
 {
@@ -208,7 +215,7 @@ static void read_hops(lua_State *L, mr_param_shares *s)
     lua_pop(L, 1);
 }
 
-/* share(options): what ranks do not hold whole */
+/* share(options): declare what ranks share */
 static int p_share(lua_State *L)
 {
     mr_params *p = mr_bind_params(L, 1);
@@ -257,21 +264,21 @@ static int p_list(lua_State *L)
     return 1;
 }
 
-/* elements(frozen=false): length of a whole range, pads included */
+/* elements(frozen=false): length of a range, including padding */
 static int p_elements(lua_State *L)
 {
     lua_pushinteger(L, mr_params_elements(mr_bind_params(L, 1), lua_toboolean(L, 2)));
     return 1;
 }
 
-/* split(): where the parameters begin of which ranks have shares */
+/* split(): the first element of parameters that are split between ranks */
 static int p_split(lua_State *L)
 {
     lua_pushinteger(L, mr_params_split(mr_bind_params(L, 1)));
     return 1;
 }
 
-/* matrices(): where the matrices of the cut begin */
+/* matrices(): the first element of the matrices */
 static int p_matrices(lua_State *L)
 {
     lua_pushinteger(L, mr_params_matrices(mr_bind_params(L, 1)));
@@ -307,28 +314,29 @@ static void free_params(void *p)
 
 static const mr_bind_entry params_entries[] = {
     MR_ENTRY_OPTIONS("add", p_add, "(options: table): integer",
-                     "Declare one; its place in the list, from 0.", param_fields),
+                     "Declare a parameter. Returns its index, from 0.", param_fields),
     MR_ENTRY_OPTIONS("seal", p_seal, "(options?: table): mr.Params",
-                     "No more parameters: places in memory are fixed, cut into buckets for ranks "
-                     "where options say so.",
+                     "Seal the table: fix the places of parameters in memory; options split them "
+                     "into buckets for ranks.",
                      cut_fields),
     MR_ENTRY_OPTIONS(
         "share", p_share, "(options: table): mr.Params",
-        "What ranks of a sealed table share, in all graphs that are built from now on.",
+        "Declare what ranks share of a sealed table, for all graphs that are built from now on.",
         shares_fields),
-    MR_ENTRY("buckets", p_buckets, "(): table[]",
-             "Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each."),
     MR_ENTRY(
-        "list", p_list, "(): table[]",
-        "Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, "
-        "decay, lr_factor}: shape of all ranks, count of what this one has."),
+        "buckets", p_buckets, "(): table[]",
+        "Buckets {start, stop, chunk} of the trainable range; each rank owns a chunk of each."),
+    MR_ENTRY("list", p_list, "(): table[]",
+             "Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, "
+             "count, decay, lr_factor}: shape: of all ranks; count: elements of this rank."),
     MR_ENTRY("elements", p_elements, "(frozen?: boolean): integer",
-             "Length of the range of trained or frozen ones, gaps included."),
-    MR_ENTRY("split", p_split, "(): integer",
-             "The element of the trained range from which on parameters are cut for ranks."),
+             "Length of the trainable or frozen range, including gaps."),
+    MR_ENTRY(
+        "split", p_split, "(): integer",
+        "The element of the trainable range from which on parameters are split between ranks."),
     MR_ENTRY("matrices", p_matrices, "(): integer",
-             "The element of the trained range at which the matrices of its cut begin."),
-    MR_ENTRY("count", p_count, "(): integer", "How many there are."),
+             "The element of the trainable range at which the matrices begin."),
+    MR_ENTRY("count", p_count, "(): integer", "The number of parameters."),
     MR_ENTRY("initial", p_initial, "(name: string, seed: integer): mr.Tensor",
              "Initial values, f32."),
     MR_ENTRY_END};

@@ -1,18 +1,17 @@
-/* bind: moonreel.core.process - own path, limits of this process, a child with a deadline.
+/* bind: moonreel.core.process - path and limits of this process, children with a deadline.
  * Licence: Apache-2.0
  *
- * real_path(path) -> absolute path without links, or nil if nothing is at the path.
- * program() -> path of the running program. build_id() -> which build of it runs.
- * limit{memory_bytes=, cpu_s=} lowers this process's address space and processor time for good;
- * passing
+ * real_path(path) -> absolute path without links, or nil if nothing is at the path. program() ->
+ * path of the running program. build_id() -> which build of it runs. limit{memory_bytes=, cpu_s=}
+ * lowers this process's address space and processor time for good; passing
  *   the first makes allocations fail, passing the second kills it. It also ends core dumps.
- * plugin(name) -> its path, or nil and where it was looked for.
- * allowed() -> {files =, locked_bytes =}: what the system lets this process have.
- * variable(name) -> value that the environment of this program gives, nil for one that it has set
- * itself. outlive_readers(): SIGPIPE is ignored. drop(file): it writes to /dev/null from now on.
- * restart(argv, {NAME = value}): this program from its start, with words and further
- * variables; returns only by raising. run(argv, input, {deadline_s=, output_bytes=, quiet=}) ->
- * {output, exit | signal, timed_out, too_long, peak_bytes, cpu_s}:
+ * plugin(name) -> its path, or nil and where it was looked for. allowed() -> {files =, locked_bytes
+ * =}: what the system lets this process have. variable(name) -> value that the environment of this
+ * program gives, nil for one that it has set itself. outlive_readers(): SIGPIPE is ignored.
+ * drop(file): it writes to /dev/null from now on. restart(argv, {NAME = value}): this program from
+ * its start, with words and further variables; returns only by raising. run(argv, input,
+ * {deadline_s=, output_bytes=, quiet=}) -> {output, exit | signal, timed_out, too_long, peak_bytes,
+ * cpu_s}:
  *   start a program, give it `input` on stdin, read its stdout; its stderr is ours, or nowhere with
  * quiet. It is killed
  *   at the deadline or when it writes more than output_bytes. cpu_s is its processor time,
@@ -77,8 +76,9 @@ typedef struct limit_options {
 
 static const mr_bind_field limit_fields[] = {
     MR_BIND_INT("memory_bytes", limit_options, memory_bytes, 0, 0,
-                "Address space; past it allocations fail."),
-    MR_BIND_NUM("cpu_s", limit_options, cpu_s, 0, "Processor time; past it the process is killed."),
+                "Address space; above it allocations fail."),
+    MR_BIND_NUM("cpu_s", limit_options, cpu_s, 0,
+                "Processor time; after it the process is killed."),
     MR_BIND_END};
 
 static int p_limit(lua_State *L)
@@ -95,7 +95,7 @@ static int p_limit(lua_State *L)
             return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
     }
     if (cpu_s > 0) {
-        // SIGPROF ends the process; the whole-second limit behind it cannot be caught at all
+        // SIGPROF ends the process; the second limit, in whole seconds, cannot be caught
         struct itimerval t = {
             .it_value = {(time_t)cpu_s, (suseconds_t)((cpu_s - (double)(time_t)cpu_s) * 1e6)}};
         struct rlimit r = {(rlim_t)cpu_s + 2, (rlim_t)cpu_s + 2};
@@ -105,7 +105,7 @@ static int p_limit(lua_State *L)
     return 0;
 }
 
-// call fn(name, user) for each variable that main() has set itself, until one is true
+// call fn(name, user) for each variable that main() has set itself, until it returns true
 static bool own_variables(bool (*fn)(const char *name, const void *user), const void *user)
 {
     char names[64], *rest = names;
@@ -168,7 +168,7 @@ static int p_set(lua_State *L)
     return 0;
 }
 
-/* Words of a list, zero-terminated; they stay alive in the table. */
+/* The words of a list, zero-terminated; the table keeps them alive. */
 static char **check_words(lua_State *L, int arg, const char *who)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -178,7 +178,7 @@ static char **check_words(lua_State *L, int arg, const char *who)
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, arg, i + 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            mr_bind_raise(L, MR_E_USAGE, "%s: word %d is no text", who, i + 1);
+            mr_bind_raise(L, MR_E_USAGE, "%s: word %d is not a string", who, i + 1);
         words[i] = (char *)lua_tostring(L, -1);
         lua_pop(L, 1);
     }
@@ -190,7 +190,7 @@ static int p_restart(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     char **argv = check_words(L, 1, "restart");
-    // libraries decide again, with what is set now
+    // libraries decide again, by the variables that are set now
     own_variables(unset, NULL);
     unsetenv("MOONREEL_OWN");
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
@@ -206,11 +206,11 @@ static int p_restart(lua_State *L)
     return mr_bind_raise(L, MR_E_IO, "cannot start over: %s", strerror(errno));
 }
 
-/* What a running child holds; one object, so that it is released by its scratch block or at the
- * end. */
+/* The resources of a running child, in one object, so that its scratch block or the end releases
+ * them. */
 typedef struct child {
     pid_t pid;
-    int in, out; /* our ends; -1 closed */
+    int in, out; /* our ends of the pipes; -1: closed */
     char *text;
     size_t used, cap;
 } child;
@@ -225,7 +225,7 @@ static void close_end(int *fd)
 static mr_status start_child(child *c, char *const *argv, bool quiet)
 {
     int to[2], from[2];
-    // no end may leak into children that other threads start: they would hold it open
+    // no end must leak into children that other threads start: they would keep it open
     if (pipe2(to, O_CLOEXEC) != 0)
         return mr_fail(MR_E_IO, "cannot make a pipe: %s", strerror(errno));
     if (pipe2(from, O_CLOEXEC) != 0) {
@@ -249,7 +249,8 @@ static mr_status start_child(child *c, char *const *argv, bool quiet)
     return mr_fail(MR_E_IO, "cannot start %s: %s", argv[0], strerror(err));
 }
 
-/* Feed and read until the child closes its output. Returns MR_OK also when time or room ran out. */
+/* Write input and read output until the child closes its output. Returns MR_OK even if time or
+ * space ran out. */
 static mr_status talk(child *c, const char *input, size_t n, double deadline_s, size_t most,
                       bool *late, bool *much)
 {
@@ -306,8 +307,8 @@ typedef struct run_options {
 static const mr_bind_field run_fields[] = {
     MR_BIND_NUM("deadline_s", run_options, deadline_s, 60, "Seconds until it is killed."),
     MR_BIND_INT("output_bytes", run_options, output_bytes, 64 << 20, 0,
-                "More output than this ends it too."),
-    MR_BIND_BOOL("quiet", run_options, quiet, "Its error output goes nowhere."), MR_BIND_END};
+                "More output than this ends the program, too."),
+    MR_BIND_BOOL("quiet", run_options, quiet, "Discard its error output."), MR_BIND_END};
 
 static int p_run(lua_State *L)
 {
@@ -324,7 +325,7 @@ static int p_run(lua_State *L)
     int how = 0;
     struct rusage used = {0};
     mr_status st = start_child(&c, argv, o.quiet);
-    // a child that dies early must not kill us by SIGPIPE; the child itself does not inherit that
+    // a child that exits early must not kill us by SIGPIPE; the child does not inherit this setting
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     sigaction(SIGPIPE, &ignore, &before);
     if (st == MR_OK)
@@ -364,7 +365,7 @@ static int p_leave(lua_State *L)
     posix_spawn_file_actions_init(&actions), posix_spawnattr_init(&how);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    // signals of a terminal are for its parent
+    // signals of a terminal go to its parent only
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSID);
     int err = posix_spawnp(&pid, argv[0], &actions, &how, argv, environ);
     posix_spawnattr_destroy(&how), posix_spawn_file_actions_destroy(&actions);
@@ -374,7 +375,7 @@ static int p_leave(lua_State *L)
     return 1;
 }
 
-/* plugin(name) -> path, or nil and where it was looked for */
+/* plugin(name) -> path, or nil and where it was searched */
 static int p_plugin(lua_State *L)
 {
     char path[MR_PLUGIN_PATH];
@@ -388,7 +389,7 @@ static int p_plugin(lua_State *L)
     return 2;
 }
 
-/* allowed() -> {files =, locked_bytes =}; a field that has no limit is absent */
+/* allowed() -> {files =, locked_bytes =}; a field without limit is absent */
 static int p_allowed(lua_State *L)
 {
     static const struct {
@@ -411,34 +412,32 @@ static const mr_bind_entry process_entries[] = {
              "The absolute path without links; nil if nothing is at the path."),
     MR_ENTRY("program", p_program, "(): string", "Path of the running program."),
     MR_ENTRY("build_id", p_build_id, "(): string",
-             "32 digits that differ from build to build of the program."),
+             "32 digits that identify the build of the program."),
     MR_ENTRY_OPTIONS("limit", p_limit, "(options: table)",
-                     "Lower this process's memory and processor time for good.", limit_fields),
+                     "Lower the limits of memory and processor time of this process permanently.",
+                     limit_fields),
     MR_ENTRY("plugin", p_plugin, "(name: string): string?, string?",
-             "The path of a plug-in; nil and where it was looked for."),
+             "The path of a plug-in; else nil and where it was searched."),
     MR_ENTRY("allowed", p_allowed, "(): table",
-             "What the system lets this process have: {files, locked_bytes}; absent: no limit."),
-    MR_ENTRY(
-        "variable", p_variable, "(name: string): string?",
-        "A variable that the environment gives; nil for one that this program has set itself."),
+             "Limits of the system for this process: {files, locked_bytes}; absent: no limit."),
+    MR_ENTRY("variable", p_variable, "(name: string): string?",
+             "A variable of the environment; nil for one that this program has set itself."),
     MR_ENTRY("set", p_set, "(name: string, value: string)",
-             "A variable of this process and its children."),
-    MR_ENTRY("enter", p_enter, "(dir: string)", "Work in this folder from now on."),
+             "Set a variable for this process and its children."),
+    MR_ENTRY("enter", p_enter, "(dir: string)", "Change the working folder."),
     MR_ENTRY("outlive_readers", p_outlive, "()",
-             "From now on SIGPIPE is ignored, here and in programs that this one starts."),
-    MR_ENTRY(
-        "drop", p_drop, "(file: file*)",
-        "What is written to this stream from now on goes nowhere, and no error of it is left."),
+             "Ignore SIGPIPE from now on, here and in programs that this one starts."),
+    MR_ENTRY("drop", p_drop, "(file: file*)",
+             "Discard all further output of this stream, and clear its error."),
     MR_ENTRY("restart", p_restart, "(words: string[], variables: table)",
-             "This program from its start; returns only by raising."),
+             "Start this program again; returns only with an error."),
     MR_ENTRY_OPTIONS(
         "run", p_run, "(words: string[], input?: string, options?: table): table",
         "Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.",
         run_fields),
-    MR_ENTRY(
-        "leave", p_leave, "(words: string[]): integer",
-        "Start a program that goes on by itself, in a session of its own, and prints where this "
-        "one prints errors; its number."),
+    MR_ENTRY("leave", p_leave, "(words: string[]): integer",
+             "Start a program in a new session, which outlives this one and prints to standard "
+             "error of this one. Returns its process id."),
     MR_ENTRY_END};
 static const mr_bind_face process_face = {
     "moonreel.core.process", "This process, and children with a deadline.", process_entries, NULL};

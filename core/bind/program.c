@@ -103,7 +103,7 @@ static int p_get(lua_State *L)
     return 1;
 }
 
-/* ---- results on their way ---- */
+/* ---- fetched results ---- */
 
 typedef struct fetched {
     uint64_t ticket;
@@ -166,7 +166,7 @@ static int p_memory(lua_State *L)
     return 1;
 }
 
-/* plan() -> {seconds, flop, bytes, memory = {...}, total}: what a run will take, before it runs */
+/* plan() -> {seconds, flop, bytes, memory = {...}, total}: the predicted cost of a run */
 static int p_plan(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -199,7 +199,7 @@ static int p_time(lua_State *L)
     return 0;
 }
 
-/* what goes into a node, as text: [2, 256, 1152] bf16, [3456, 1152] bf16, - */
+/* push the shapes of the inputs of a node as text: [2, 256, 1152] bf16, [3456, 1152] bf16, - */
 static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
 {
     luaL_Buffer text;
@@ -215,7 +215,7 @@ static void push_shapes(lua_State *L, const mr_graph *g, const mr_node *node)
     luaL_pushresult(&text);
 }
 
-/* How many ranks a node speaks to, where its op says it; else 0. */
+/* The number of ranks with which a node communicates, if its op states it; else 0. */
 static int64_t ranks_of(const mr_node *node)
 {
     for (int i = 0; i < MR_MAX_ATTR && node->op->attr[i].name; i++) {
@@ -226,7 +226,7 @@ static int64_t ranks_of(const mr_node *node)
     return 0;
 }
 
-/* its queue, and the rows of other queues that it waits for */
+/* push its queue, and the rows of other queues for which it waits */
 static void push_place(lua_State *L, const mr_schedule_step *step)
 {
     mr_bind_set_str(L, "queue", mr_queue_name(step->queue));
@@ -236,8 +236,8 @@ static void push_place(lua_State *L, const mr_schedule_step *step)
     lua_setfield(L, -2, "after");
 }
 
-/* what steps of one kind have in common: op, shapes, backward, again, naive, expected, flop, bytes,
- * ranks, way */
+/* push the fields that steps of one kind share: op, shapes, backward, again, naive, expected, flop,
+ * bytes, ranks, way */
 static void push_kind(lua_State *L, const mr_graph *g, const mr_step_time *row)
 {
     const mr_node *node = row->node;
@@ -284,7 +284,7 @@ static int p_times(lua_State *L)
     return 1;
 }
 
-/* Are two steps alike in all that push_kind says? */
+/* Whether two steps have equal fields of push_kind. */
 static bool same_kind(const mr_graph *g, const mr_step_time *a, const mr_step_time *b)
 {
     const mr_node *x = a->node, *y = b->node;
@@ -307,7 +307,7 @@ static bool same_kind(const mr_graph *g, const mr_step_time *a, const mr_step_ti
     return true;
 }
 
-/* kinds() -> a row per kind of step: as times, without what is of one step alone; count */
+/* kinds() -> a row per kind of step, with the fields of push_kind and count */
 static int p_kinds(lua_State *L)
 {
     mr_program *p = check_program(L, 1);
@@ -339,7 +339,7 @@ static int p_trace(lua_State *L)
     return 0;
 }
 
-/* report() -> text: who lives at the peak, and what to do */
+/* report() -> text: what is in memory at the peak, and what to do */
 static int p_report(lua_State *L)
 {
     char **text = (char **)mr_bind_hold(L);
@@ -400,64 +400,62 @@ static int p_measured(lua_State *L)
 
 static const mr_bind_entry program_entries[] = {
     MR_ENTRY("set", p_set, "(name: string, values: mr.Tensor)",
-             "Give an input: copied at once, kept until it is set again. Waits for no run."),
+             "Set an input: the tensor is copied at once, and the value is kept until it is set "
+             "again. Does not wait for runs."),
     MR_ENTRY(
         "pass", p_pass,
         "(output: string, first: integer, count: integer, to: mr.Program, input: string, "
         "at: integer)",
-        "Give an input of another program of the device elements of an output, as the last run "
-        "leaves it, without waiting; pieces come in order from the input's element 0 on."),
-    MR_ENTRY(
-        "skip", p_skip, "(input: string, at: integer, count: integer)",
-        "Leave out elements of an input between those that are passed: they keep what lies there, "
-        "which the graph must not let into a result."),
+        "Pass elements of an output of the last run to an input of another program on the device, "
+        "without waiting. Elements must be passed in order, from element 0 of the input on."),
+    MR_ENTRY("skip", p_skip, "(input: string, at: integer, count: integer)",
+             "Skip elements of an input between those that are passed. Their values are undefined, "
+             "and the graph must not use them in a result."),
     MR_ENTRY("run", p_run, "()", "Run it once."),
     MR_ENTRY("get", p_get, "(name: string): mr.Tensor", "A copy of an output of the last run."),
     MR_ENTRY("fetch", p_fetch, "(name: string): mr.Fetched",
-             "An output of at most 512 bytes in its present state, copied in parallel with later "
-             "runs: no run waits until it is taken."),
+             "Fetch an output of at most 512 bytes in its current state. It is copied in parallel "
+             "with later runs, which do not wait for it."),
     MR_ENTRY("memory", p_memory, "(): table",
              "Bytes: {arena, bound, pinned, workspace, params, state, offloaded, inputs, landing, "
              "staged, ring, "
              "results, consts, library, host, staging}."),
     MR_ENTRY("cost", p_cost, "(): table", "{flop, bytes} of one run."),
-    MR_ENTRY("time", p_time, "(on?: boolean)",
-             "Measure each op of the runs to come; false: no more."),
+    MR_ENTRY("time", p_time, "(on?: boolean)", "Measure each op in later runs; false: stop."),
     MR_ENTRY("times", p_times, "(): table[]",
-             "A row per step: {op, node, shapes (of what goes in), block, origin, backward, again "
+             "A row per step: {op, node, shapes (of the inputs), block, origin, backward, again "
              "(recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the "
              "rates that are known), queue, after (rows of other queues that it waits for)}."),
     MR_ENTRY("kinds", p_kinds, "(): table[]",
-             "A row per kind of step, those alike in what times() says but node, block, origin, "
-             "seconds, queue and after, with their count."),
+             "A row per kind of step, i.e. of steps that differ in times() only by node, block, "
+             "origin, seconds, queue and after; with their count."),
     MR_ENTRY("trace", p_trace, "(path: string)",
-             "Write the last timed run as a trace that browsers show, a row per queue; with side "
-             "queues, or inputs on their way, also as it would be if all went on as soon as they "
-             "may."),
+             "Write the last timed run as a trace for browsers, with a row per queue; with side "
+             "queues or transfers, also as if each step started as soon as possible."),
     MR_ENTRY("plan", p_plan, "(): table",
-             "What a run will take, before it runs: {seconds, flop, bytes, memory, total}."),
+             "The predicted cost of a run: {seconds, flop, bytes, memory, total}."),
     MR_ENTRY(
         "schedule", p_schedule, "(): string",
-        "Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; "
-        "then the transfers of inputs and results during the runs before and after."),
+        "The steps: queue, op, node, the steps for which each waits, and the steps that it can "
+        "overlap; then the transfers of inputs and results during the previous and the next run."),
     MR_ENTRY("live", p_live, "(): table[]",
-             "Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
+             "Storages at the peak of memory, largest first: {bytes, purpose (kept, gradient, "
              "workspace, forward or region), op, node, block, origin}."),
     MR_ENTRY("profile", p_profile, "(parts: integer): integer[]",
-             "Bytes of the arena over a run in equal parts: the most that lives in each part."),
-    MR_ENTRY("report", p_report, "(): string", "Who lives at the peak of memory, and what to do."),
-    MR_ENTRY("measured", p_measured, "(): integer",
-             "Bytes of the arena that a run really touched."),
+             "Memory profile: the largest number of live arena bytes in each of n equal parts of a "
+             "run."),
+    MR_ENTRY("report", p_report, "(): string", "What is in memory at the peak, and what to do."),
+    MR_ENTRY("measured", p_measured, "(): integer", "Bytes of the arena that a run has touched."),
     MR_ENTRY_END};
 static const mr_bind_face program_face = {"mr.Program", "A graph compiled for an executor.",
                                           program_entries, free_program};
 
 static const mr_bind_entry fetched_entries[] = {
-    MR_ENTRY("ready", f_ready, "(): boolean", "Is it there?"),
+    MR_ENTRY("ready", f_ready, "(): boolean", "Whether it has arrived."),
     MR_ENTRY("get", f_get, "(): mr.Tensor",
-             "A copy of it; waits until it is there. An executor keeps the last 64."),
+             "A copy of the output; waits until it has arrived. An executor keeps the last 64."),
     MR_ENTRY_END};
-static const mr_bind_face fetched_face = {"mr.Fetched", "An output on its way to the host.",
+static const mr_bind_face fetched_face = {"mr.Fetched", "An output in transfer to the host.",
                                           fetched_entries, mr_free};
 
 void mr_bind_program_type(lua_State *L)

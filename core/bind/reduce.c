@@ -1,7 +1,7 @@
-/* bind: t:sum(axes, keep) and its like. Licence: Apache-2.0 */
+/* bind: t:sum(axes, keep) and similar methods. Licence: Apache-2.0 */
 #include "bind/room.h"
 
-/* Mark the axes named at `arg` - a number, a list, or none: all - in over[rank]; false: none. */
+/* Mark the axes at `arg` (a number, a list, or nothing: all) in over[rank]; false: all axes. */
 static bool read_axes(lua_State *L, int arg, const char *who, int rank, bool *over)
 {
     for (int i = 0; i < rank; i++)
@@ -26,7 +26,7 @@ static bool read_axes(lua_State *L, int arg, const char *who, int rank, bool *ov
     return true;
 }
 
-/* The one value of a tensor, an integer where it is one. */
+/* Push the only value of a tensor, as an integer if its dtype is one. */
 static void push_only(lua_State *L, const mr_view *v)
 {
     if (v->desc.dtype == MR_I64)
@@ -39,8 +39,8 @@ static void push_only(lua_State *L, const mr_view *v)
         lua_pushnumber(L, mr_view_get(v, NULL));
 }
 
-/* Over all axes: a number. Over some: a tensor without these axes, or, where argument 3 is true,
- * with length 1 there. */
+/* Reduce over all axes: a number. Over some axes: a tensor without these axes, or, if argument 3 is
+ * true, with length 1 there. */
 static int reduce(lua_State *L, const char *who, mr_reduction kind)
 {
     const mr_view *x = mr_tensor_view(mr_bind_tensor(L, 1));

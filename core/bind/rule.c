@@ -1,9 +1,9 @@
 /* bind: mr.BucketRule - chooses the bucket of a sample, for moonreel.data.buckets.
  * Licence: Apache-2.0
  *
- * A rule comes as moonreel.data.buckets makes it: a list of tables {name, pixels,
- * aspects = {{ratio, height, width}, ...}, lengths = {{frames, keep, try, batch, cost, pair}}}:
- * with `pair` there are two probabilities, else try is 1. */
+ * moonreel.data.buckets creates rules: a list of tables {name, pixels, aspects = {{ratio, height,
+ * width}, ...}, lengths = {{frames, keep, try, batch, cost, pair}}}. With `pair` there are two
+ * probabilities, else try is 1. */
 #include "bind/room.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 const char mr_bind_rule_type[] = "mr.BucketRule";
 
-/* ---- reading one ---- */
+/* ---- reading a rule ---- */
 
 /* Number `i` of the list on top of the stack. */
 static double number_at(lua_State *L, int i)
@@ -21,15 +21,15 @@ static double number_at(lua_State *L, int i)
     double v = lua_tonumberx(L, -1, &ok);
     lua_pop(L, 1);
     if (!ok)
-        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: entry %d is no number", i);
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: entry %d is not a number", i);
     return v;
 }
 
-/* Push list `name` of the table on top of the stack; its length. */
+/* Push list `name` of the table on top of the stack; returns its length. */
 static int32_t push_list(lua_State *L, const char *name)
 {
     if (lua_getfield(L, -1, name) != LUA_TTABLE)
-        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: no list '%s'", name);
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: list '%s' is missing", name);
     return (int32_t)lua_rawlen(L, -1);
 }
 
@@ -37,11 +37,11 @@ static int32_t push_list(lua_State *L, const char *name)
 static void push_row(lua_State *L, int32_t i)
 {
     if (lua_rawgeti(L, -1, i + 1) != LUA_TTABLE)
-        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: row %d is no table", (int)i + 1);
+        mr_bind_raise(L, MR_E_RECIPE, "bucket rule: row %d is not a table", (int)i + 1);
 }
 
-/* The two lists of the resolution on top of the stack, into memory that the caller's frame closes:
- * it stays on the stack above the resolution. */
+/* Read both lists of the resolution on top of the stack. Their memory stays on the stack above the
+ * resolution, and the caller's frame frees it. */
 static void read_aspects(lua_State *L, mr_bucket_resolution *r)
 {
     r->n_aspects = push_list(L, "aspects");
@@ -57,7 +57,7 @@ static void read_aspects(lua_State *L, mr_bucket_resolution *r)
     r->aspects = rows;
 }
 
-// a number of the row on top that need not be there: 0
+// an optional number of the row on top; default 0
 static double optional_at(lua_State *L, int i)
 {
     lua_rawgeti(L, -1, i);
@@ -66,7 +66,7 @@ static double optional_at(lua_State *L, int i)
     return x;
 }
 
-// are there two probabilities in the row on top?
+// whether the row on top has two probabilities
 static bool is_pair(lua_State *L)
 {
     lua_getfield(L, -1, "pair");
@@ -118,8 +118,8 @@ static mr_reference reference_of(lua_State *L, const char *name)
     return MR_REFERENCE_NONE;
 }
 
-/* The list at `list` as a rule, which the caller owns. What it leaves on the stack goes with the
- * caller's frame. */
+/* Create a rule from the list at `list`; the caller owns it. Values that it leaves on the stack are
+ * dropped with the caller's frame. */
 static mr_bucket_rule *read_rule(lua_State *L, int list, const mr_bind_rule_options *o)
 {
     luaL_checktype(L, list, LUA_TTABLE);
@@ -148,7 +148,7 @@ mr_bucket_rule *mr_bind_rule(lua_State *L, int options, const mr_bind_rule_optio
     return read_rule(L, lua_gettop(L), o);
 }
 
-/* ---- one by itself ---- */
+/* ---- the type ---- */
 
 static void free_rule(void *rule)
 {
@@ -173,7 +173,7 @@ int mr_bind_rule_new(lua_State *L)
     return 1;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 typedef struct rule_sample {
     int64_t frames, height, width, key, seed, epoch, row;
@@ -181,24 +181,24 @@ typedef struct rule_sample {
 } rule_sample;
 
 static const mr_bind_field sample_fields[] = {
-    MR_BIND_INT("frames", rule_sample, frames, 1, 1, "Of the clip; 1: a picture."),
+    MR_BIND_INT("frames", rule_sample, frames, 1, 1, "Frames of the clip; 1: a picture."),
     MR_BIND_INT("height", rule_sample, height, 1, 1, "As shown."),
     MR_BIND_INT("width", rule_sample, width, 1, 1, "As shown."),
     MR_BIND_INT("key", rule_sample, key, 0, INT64_MIN, "Low half of the sample's key."),
     MR_BIND_INT("seed", rule_sample, seed, 0, INT64_MIN, "Of the order."),
     MR_BIND_INT("epoch", rule_sample, epoch, 0, 0, "From 0."),
     MR_BIND_INT("row", rule_sample, row, 1, 1,
-                "Of the index: what a rule that follows a reference draws depends on it."),
-    MR_BIND_NUM("fps", rule_sample, fps, 0, "Of the clip; 0: not known."),
+                "Row of the index; the draws of a rule that follows a reference depend on it."),
+    MR_BIND_NUM("fps", rule_sample, fps, 0, "Rate of the clip; 0: unknown."),
     MR_BIND_END};
 
-// the sample that the table at argument 2 tells of
+// read the sample in the table at argument 2
 static mr_hot sample_at(lua_State *L, const char *who, rule_sample *s)
 {
     mr_bind_options(L, 2, who, sample_fields, s);
     luaL_argcheck(L, MR_MAX(s->height, s->width) <= MR_CLIP_SHOWN_MAX && s->frames <= UINT32_MAX, 2,
                   "larger than an index holds");
-    luaL_argcheck(L, s->fps >= 0 && s->fps < 4e6, 2, "fps is no rate");
+    luaL_argcheck(L, s->fps >= 0 && s->fps < 4e6, 2, "fps is not a valid rate");
     return (mr_hot){.key_lo = (uint64_t)s->key,
                     .frames = (uint32_t)s->frames,
                     .fps_milli = (uint32_t)(s->fps * 1000 + 0.5),
@@ -230,7 +230,7 @@ static int rule_assign(lua_State *L)
     return 1;
 }
 
-// what a length says of a clip with this many frames
+// push what a length says about a clip with this number of frames
 static void push_said(lua_State *L, const mr_bucket_rule *rule, const mr_asked *a, int64_t have)
 {
     bool skip = mr_bucket_rule_follows(rule) == MR_REFERENCE_20;
@@ -278,11 +278,12 @@ static int rule_ask(lua_State *L)
     return 1;
 }
 
-/* What becomes of an index's rows in an epoch, in memory that the caller's frame closes. */
+/* A survey of the rows of an index in an epoch; the caller's frame frees its memory. */
 typedef struct survey {
     int64_t *samples; /* per bucket */
-    double *pixels;   /* per bucket: of a frame of its sources, their sum, then their mean */
-    int64_t dropped[MR_DROP_COUNT], example[MR_DROP_COUNT]; /* rows; one of them, counted from 1 */
+    double *pixels;   /* per bucket: pixels per source frame, first the sum, then the mean */
+    int64_t dropped[MR_DROP_COUNT], example[MR_DROP_COUNT]; /* number of dropped rows; one of them,
+                                                             * from 1 */
 } survey;
 
 static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
@@ -309,7 +310,7 @@ static mr_status count_rows(const mr_bucket_rule *rule, mr_index_reader *reader,
     return MR_OK;
 }
 
-/* What a reference drops of the rows that enter a bucket, with `ranks` ranks. */
+/* Count the rows of buckets that a reference drops with `ranks` ranks. */
 static mr_status count_left(const mr_bucket_rule *rule, mr_index_reader *reader, uint64_t seed,
                             uint64_t epoch, int32_t ranks, survey *s)
 {
@@ -397,7 +398,7 @@ static int rule_crop(lua_State *L)
     luaL_argcheck(L, frames >= 1 && frames <= 100000, 2, "expected 1 to 100000 frames");
     luaL_argcheck(L, have >= 1 && have <= INT32_MAX, 3, "expected 1 or more");
     lua_Number fps = luaL_optnumber(L, 5, 0);
-    luaL_argcheck(L, fps >= 0 && fps < 4e6, 5, "is no rate");
+    luaL_argcheck(L, fps >= 0 && fps < 4e6, 5, "is not a valid rate");
     int32_t interval = mr_bucket_rule_interval(rule, (uint32_t)(fps * 1000 + 0.5));
     mr_crop crop = mr_bucket_rule_crop(rule, (int32_t)frames, have, interval);
     luaL_argcheck(L, start >= 0 && start < crop.starts, 4, "is not a possible start");
@@ -411,35 +412,33 @@ static int rule_crop(lua_State *L)
 }
 
 static const mr_bind_entry rule_entries[] = {
-    MR_ENTRY_OPTIONS(
-        "assign", rule_assign, "(options: table): table?, string?",
-        "The bucket that a sample enters: resolution, frames, height, width, batch; or "
-        "nil and why it enters none.",
-        sample_fields),
+    MR_ENTRY_OPTIONS("assign", rule_assign, "(options: table): table?, string?",
+                     "The bucket that a sample enters: resolution, frames, height, width, batch; "
+                     "or nil and the reason.",
+                     sample_fields),
     MR_ENTRY("survey", rule_survey,
              "(index: mr.Index, seed: integer, epoch: integer, members?: mr.Subset, ranks?: "
              "integer): table",
-             "What becomes of an index's rows in an epoch: buckets that are used, each with its "
-             "samples and the mean pixels of a frame of their sources, and dropped: {why, rows, "
-             "example (a row from 1)}. What a reference leaves out depends on the ranks."),
+             "A survey of the rows of an index in an epoch: used buckets with their samples and "
+             "the mean pixels of their source frames, and dropped: {why, rows, example (a row from "
+             "1)}. The rows that a reference drops depend on the ranks."),
     MR_ENTRY_OPTIONS(
         "ask", rule_ask, "(options: table): table[]",
-        "What the resolutions and lengths say of a sample, in the order in which they "
-        "are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it "
-        "is the last one.",
+        "The answers of resolutions and lengths for a sample, in the order in which they are "
+        "tried: {resolution, frames, says, draws (in 0..1)}; the last one takes the sample.",
         sample_fields),
     MR_ENTRY("measure", rule_measure, "(rows: integer): table",
-             "What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, "
-             "state_bytes, buckets, used}."),
-    MR_ENTRY(
-        "hash", rule_hash, "(members?: mr.Subset): string",
-        "Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order."),
+             "The cost of planning this many synthetic rows: {plan_s, select_s (per sample), "
+             "bytes, state_bytes, buckets, used}."),
+    MR_ENTRY("hash", rule_hash, "(members?: mr.Subset): string",
+             "A hash of everything except batch sizes and costs: 16 hexadecimal digits, as in a "
+             "state of the order."),
     MR_ENTRY("crop", rule_crop,
              "(frames: integer, have: integer, start?: integer, fps?: number): integer[], integer",
-             "The frames that a sample of this many takes from a clip, from 0; and how many starts "
-             "there are."),
+             "The frames, from 0, that a sample of this length takes from a clip; and the number "
+             "of possible starts."),
     MR_ENTRY_END};
-static const mr_bind_face rule_face = {mr_bind_rule_type, "Which bucket a sample enters.",
+static const mr_bind_face rule_face = {mr_bind_rule_type, "Decides which bucket a sample enters.",
                                        rule_entries, free_rule};
 
 void mr_bind_rule_type_open(lua_State *L)

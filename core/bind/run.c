@@ -75,23 +75,22 @@ static int l_check(lua_State *L)
 
 static const mr_bind_entry run_entries[] = {
     MR_ENTRY("create", r_create, "(outputs: string, name: string, staged?: boolean): string",
-             "Make outputs/NNN-name; its path."),
+             "Create outputs/NNN-name; returns its path."),
     MR_ENTRY("stage", r_stage, "(run_dir: string, name: string): string",
-             "Make RUN/stages/NAME, or take the one that is there."),
+             "Create RUN/stages/NAME, or use the existing one."),
     MR_ENTRY("lock", r_lock, "(run_dir: string): mr.RunLock",
              "Become the one writer of a run; raises MR_E_LOCK naming the owner."),
     MR_ENTRY("owner", r_owner, "(run_dir: string): table",
-             "Who holds it: {run, fence, owned, dead, host, pid}."),
+             "The owner of the lock: {run, fence, owned, dead, host, pid}."),
     MR_ENTRY_END};
 static const mr_bind_face run_face = {
-    "moonreel.core.run", "Run directories and their lock; moonreel.run is what people use.",
-    run_entries, NULL};
+    "moonreel.core.run", "Run directories and their lock; use moonreel.run.", run_entries, NULL};
 
 static const mr_bind_entry lock_entries[] = {
     MR_ENTRY("id", l_id, "(): string", "The id of the run."),
-    MR_ENTRY("fence", l_fence, "(): integer", "The number of this holding of the lock."),
+    MR_ENTRY("fence", l_fence, "(): integer", "The fencing number of this lock."),
     MR_ENTRY("dir", l_dir, "(): string", "The run directory."),
-    MR_ENTRY("check", l_check, "()", "Raise MR_E_LOCK when another process has taken it."),
+    MR_ENTRY("check", l_check, "()", "Raise MR_E_LOCK if another process has taken it."),
     MR_ENTRY_END};
 static const mr_bind_face lock_face = {mr_bind_lock_type, "The lock of a run directory.",
                                        lock_entries, free_lock};

@@ -1,5 +1,4 @@
-/* bind: writes checkpoints: Lua tensors become items, which go to one file or to the saver of a
- * run.
+/* bind: writes checkpoints: converts Lua tensors to items for a file or for the saver of a run.
  * Licence: Apache-2.0 */
 #include "bind/room.h"
 
@@ -42,7 +41,7 @@ void mr_bind_slice(lua_State *L, int t, const char *name, int rank, mr_ckpt_slic
     lua_settop(L, top);
 }
 
-/* Where an executor keeps an item that is not in host memory. */
+/* The place of an item in a region that is not in host memory. */
 typedef struct place {
     mr_exec *exec;
     const char *region;
@@ -55,7 +54,7 @@ static mr_status copy_place(void *user, void *dst, int64_t offset, int64_t n)
     return mr_exec_read(p->exec, p->region, p->at + (size_t)offset, dst, (size_t)n);
 }
 
-/* The executor at the top of the stack, and region= and at= of its row. */
+/* Read the executor at the top of the stack, and region= and at= of its row. */
 static void read_place(lua_State *L, int row, mr_ckpt_item *item, place *out)
 {
     out->exec = mr_bind_exec(L, -1);
@@ -65,8 +64,9 @@ static void read_place(lua_State *L, int row, mr_ckpt_item *item, place *out)
     item->copy = copy_place, item->user = out;
 }
 
-/* One {name=, dtype=, shape=, range= or box=, ptr= lightuserdata or text, or exec=, region=, at=,
- * bytes=} at the top of the stack. Texts and executors stay alive in the caller's table. */
+/* Read an item {name=, dtype=, shape=, range= or box=, ptr= lightuserdata or text, or exec=,
+ * region=, at=, bytes=} at the top of the stack. The caller's table keeps texts and executors
+ * alive. */
 static void read_item(lua_State *L, int row, mr_ckpt_item *item, place *where)
 {
     int t = lua_gettop(L);
@@ -117,7 +117,9 @@ static void read_item(lua_State *L, int row, mr_ckpt_item *item, place *where)
         return;
     }
     if (have != want)
-        mr_bind_raise(L, MR_E_SHAPE, "tensor '%s': its shape needs %lld bytes, %lld are given",
+        mr_bind_raise(L, MR_E_SHAPE,
+                      "tensor '%s' has %lld bytes by its shape, but %lld bytes are given; expected "
+                      "equal numbers",
                       item->name, (long long)want, (long long)have);
     lua_settop(L, t);
 }
@@ -164,16 +166,16 @@ int mr_bind_ckpt_write(lua_State *L)
 }
 
 const mr_bind_field mr_bind_saver_fields[] = {
-    MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, where the caller holds it."),
-    MR_BIND_INT("rank", mr_saver_options, rank, 0, 0, "Which of several ranks this is."),
+    MR_BIND_ANY("lock", "mr.RunLock", "The lock of the run, if the caller has it."),
+    MR_BIND_INT("rank", mr_saver_options, rank, 0, 0, "Number of this rank."),
     MR_BIND_INT("ranks", mr_saver_options, ranks, 0, 0,
-                "How many write each checkpoint together; 0: one."),
+                "Number of ranks that write each checkpoint; 0: one."),
     MR_BIND_INT("fence", mr_saver_options, fence, 0, 0,
-                "From rank 1 on: the fencing number of that lock; 0: the one in force."),
+                "From rank 1 on: the fencing number of that lock; 0: the current one."),
     MR_BIND_INT("keep", mr_saver_options, keep, 0, -1,
                 "Newest checkpoints to keep; 0: 3, -1: all."),
     MR_BIND_INT("keep_every", mr_saver_options, keep_every, 0, 0,
-                "Multiples of this step stay for good."),
+                "Multiples of this step are kept permanently."),
     MR_BIND_INT("attempts", mr_saver_options, attempts, 0, 0, "Tries per save; 0: 3."),
     MR_BIND_INT("intervals_max", mr_saver_options, intervals_max, 0, 0,
                 "Saves in a row without a commit before check() raises; 0: 3."),
@@ -198,7 +200,7 @@ int mr_bind_saver_new(lua_State *L)
     return 1;
 }
 
-/* save(step, tensors, meta_json [, wait]) -> true where the snapshot was taken */
+/* save(step, tensors, meta_json [, wait]) -> true if the snapshot was taken */
 static int s_save(lua_State *L)
 {
     mr_saver *s = mr_bind_unbox(L, 1, saver_type);
@@ -276,18 +278,18 @@ static const mr_bind_entry saver_entries[] = {
     MR_ENTRY("prepare", s_prepare, "(tensors: table[], buffers?: integer)",
              "Allocate 1 or 2 buffers now (default 2), so that no save does."),
     MR_ENTRY("wait", s_wait, "(timeout_s?: number)",
-             "Until nothing is pending; raises when the newest save has no commit."),
+             "Wait until no save is pending; raises if the newest save has no commit."),
     MR_ENTRY("check", s_check, "()",
-             "Raise when saves keep failing, or when another process took the run over."),
+             "Raise if saves keep failing, or if another process has taken over the run."),
     MR_ENTRY("part", s_part, "(seconds: number)",
-             "Some of its ranks are lost: wait at most this long for the parts of the others."),
+             "Ranks are lost: wait at most this long for the parts of the others."),
     MR_ENTRY("status", s_status, "(): table",
              "{commits, failures, failures_in_row, pending, last_commit}."),
     MR_ENTRY("poll", s_poll, "(): table?",
              "The next event not yet returned: {kind, step, bytes, copy_s, write_s, text}."),
     MR_ENTRY_END};
 static const mr_bind_face saver_face = {
-    "mr.Saver", "Takes snapshots of a run and commits them in a thread of its own.", saver_entries,
+    "mr.Saver", "Takes snapshots of a run and commits them in a separate thread.", saver_entries,
     free_saver};
 
 void mr_bind_saver_type(lua_State *L)

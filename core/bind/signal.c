@@ -17,16 +17,16 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t first;
-static volatile sig_atomic_t last; // and the last one
-static volatile double last_s;     // when that came
+static volatile sig_atomic_t last; // the last one
+static volatile double last_s;     // its time
 static struct sigaction before[3];
 static const int numbers[3] = {SIGINT, SIGTERM, SIGHUP};
 static bool caught, calls;
-static lua_State *volatile raises; // the state in which it is on; NULL: none
+static lua_State *volatile raises; // the Lua state that raises; NULL: none
 
 enum { EVERYTHING = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT };
 
-// once: what closes on the way out goes on undisturbed
+// raise once, so that closing functions run undisturbed
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
@@ -56,13 +56,13 @@ static void handle(int number)
 
 static int s_catch(lua_State *L)
 {
-    const bool ends = lua_toboolean(L, 1); // before there is an answer in its place
+    const bool ends = lua_toboolean(L, 1); // read before the result overwrites the argument
     lua_pushboolean(L, !caught);
     if (caught)
         return 1;
     first = 0;
     calls = ends;
-    // what the system does for a call goes on
+    // restart system calls
     struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < MR_COUNT(numbers); i++) {
@@ -95,7 +95,7 @@ static int s_take(lua_State *L)
 static int s_raises(lua_State *L)
 {
     raises = caught && lua_toboolean(L, 1) ? L : NULL;
-    if (raises && first) // it came before
+    if (raises && first) // the signal came before
         lua_sethook(L, stop_hook, EVERYTHING, 1);
     if (!raises && !calls)
         mr_interrupt_set(false);
@@ -109,7 +109,7 @@ static int s_release(lua_State *L)
         return 0;
     for (size_t i = 0; i < MR_COUNT(numbers); i++)
         sigaction(numbers[i], &before[i], NULL);
-    // the second hangup of a terminal does not end what the first has asked to end
+    // a second hangup of the terminal must not end a process that is ending because of the first
     if (last == SIGHUP)
         signal(SIGHUP, SIG_IGN);
     if (calls || raises)
@@ -121,18 +121,16 @@ static int s_release(lua_State *L)
 }
 
 static const mr_bind_entry signal_entries[] = {
-    MR_ENTRY(
-        "catch", s_catch, "(calls?: boolean): boolean",
-        "From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of "
-        "the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends "
-        "the process. A SIGHUP that was ignored stays so. False: that is so already."),
+    MR_ENTRY("catch", s_catch, "(calls?: boolean): boolean",
+             "From now on, record the first SIGINT, SIGTERM or SIGHUP. It ends long calls of the "
+             "core with MR_E_STOPPED if `calls` is true. The second SIGINT or SIGTERM ends the "
+             "process. An ignored SIGHUP stays ignored. False: signals were caught already."),
     MR_ENTRY("pending", s_pending, "(): integer?", "The signal that came first: 1, 2 or 15."),
     MR_ENTRY("take", s_take, "(): integer?",
-             "The signal that came first, which is forgotten: the next one is a first one again."),
+             "The signal that came first. It is cleared, so the next one counts as the first."),
     MR_ENTRY("raises", s_raises, "(on: boolean)",
-             "Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of "
-             "the core? Until it is turned off."),
-    MR_ENTRY("release", s_release, "()", "The former handling is back."),
+             "Whether the first signal also raises MR_E_STOPPED and ends long calls of the core."),
+    MR_ENTRY("release", s_release, "()", "Restore the former handling."),
     MR_ENTRY_END};
 static const mr_bind_face signal_face = {"moonreel.core.signal", "Stop requests from outside.",
                                          signal_entries, NULL};

@@ -1,8 +1,8 @@
-/* bind: mr.Subset - some samples of an index, and the sources that an order or a loader draws from.
- * Licence: Apache-2.0 */
+/* bind: mr.Subset, a subset of the samples of an index, and the sources from which an order or a
+ * loader draws. Licence: Apache-2.0 */
 #include "bind/room.h"
 
-/* ---- some samples of an index ---- */
+/* ---- subsets of an index ---- */
 
 #define SUBSET "mr.Subset"
 
@@ -18,10 +18,10 @@ typedef struct hold_options {
 
 const mr_bind_field mr_bind_quantiles_fields[] = {
     MR_BIND_STR("column", mr_quantiles, column, "A column of the index, required."),
-    MR_BIND_NUM("from", mr_quantiles, from, 0, "A share of the samples that have a value."),
-    MR_BIND_NUM("to", mr_quantiles, to, 1, "And the other end."),
+    MR_BIND_NUM("from", mr_quantiles, from, 0, "Lower quantile, among samples with a value."),
+    MR_BIND_NUM("to", mr_quantiles, to, 1, "Upper quantile."),
     MR_BIND_NUM("trim_top", mr_quantiles, trim_top, 0,
-                "The share with the largest values that is left out first."),
+                "Share of the largest values that is removed first."),
     MR_BIND_END};
 
 int mr_bind_quantiles(lua_State *L)
@@ -43,8 +43,8 @@ int mr_bind_quantiles(lua_State *L)
 const mr_bind_field mr_bind_hold_back_fields[] = {
     MR_BIND_NUM("hold_back", hold_options, hold_back, 0,
                 "A share below 1, or a count; above 0, required."),
-    MR_BIND_BOOL("held", hold_options, held, "Those that are held back, not the others."),
-    MR_BIND_ANY("of", "mr.Subset", "Among these alone; none: all."), MR_BIND_END};
+    MR_BIND_BOOL("held", hold_options, held, "Return the held back samples instead of the others."),
+    MR_BIND_ANY("of", "mr.Subset", "Choose among these samples; default: all."), MR_BIND_END};
 
 int mr_bind_hold_back(lua_State *L)
 {
@@ -71,7 +71,8 @@ static int subset_has(lua_State *L)
 {
     mr_subset *set = mr_bind_unbox(L, 1, SUBSET);
     lua_Integer row = luaL_checkinteger(L, 2);
-    luaL_argcheck(L, row >= 1 && (uint64_t)row <= mr_subset_rows(set), 2, "is no row of the index");
+    luaL_argcheck(L, row >= 1 && (uint64_t)row <= mr_subset_rows(set), 2,
+                  "is not a row of the index");
     lua_pushboolean(L, mr_subset_has(set, (uint64_t)row - 1));
     return 1;
 }
@@ -90,16 +91,16 @@ typedef struct source_row {
 
 static const mr_bind_field source_fields[] = {
     MR_BIND_ANY("index", "mr.Index", "Required."),
-    MR_BIND_ANY("weights", "table", "{{samples, weight}, ...}, ascending; none: 1."),
-    MR_BIND_ANY("members", "mr.Subset", "Samples that it is of; none: all."),
-    MR_BIND_STR("name", source_row, name, "Of a source among others."),
+    MR_BIND_ANY("weights", "table", "{{samples, weight}, ...}, ascending; default: 1."),
+    MR_BIND_ANY("members", "mr.Subset", "Its samples; default: all."),
+    MR_BIND_STR("name", source_row, name, "Name, if there are several sources."),
     MR_BIND_INT("epochs", source_row, epochs, 0, 0,
-                "After this many epochs its share goes to the others; 0: never."),
-    MR_BIND_STR("seen", source_row, seen, "The list that loader.carry wrote, of its state."),
-    MR_BIND_INT("epoch", source_row, epoch, 0, 0, "Without a state: begin at this one."),
+                "After this many epochs, the other sources get its share; 0: never."),
+    MR_BIND_STR("seen", source_row, seen, "The list of its state, written by loader.carry."),
+    MR_BIND_INT("epoch", source_row, epoch, 0, 0, "First epoch if there is no state."),
     MR_BIND_END};
 
-// the weights of the source at `at`
+// read the weights of the source at `at`
 static void read_weights(lua_State *L, int at, mr_source *s)
 {
     if (lua_getfield(L, at, "weights") != LUA_TTABLE)
@@ -146,11 +147,12 @@ mr_source *mr_bind_sources(lua_State *L, int list, int32_t *n)
 }
 
 static const mr_bind_entry subset_entries[] = {
-    MR_ENTRY("count", subset_count, "(): integer", "How many samples it holds."),
-    MR_ENTRY("has", subset_has, "(row: integer): boolean", "Is row, from 1, one of them?"),
+    MR_ENTRY("count", subset_count, "(): integer", "The number of samples."),
+    MR_ENTRY("has", subset_has, "(row: integer): boolean",
+             "Whether row, from 1, is one of the samples."),
     MR_ENTRY_END};
-static const mr_bind_face subset_face = {"mr.Subset", "Some samples of an index.", subset_entries,
-                                         free_subset};
+static const mr_bind_face subset_face = {"mr.Subset", "A subset of the samples of an index.",
+                                         subset_entries, free_subset};
 
 void mr_bind_subset_type_open(lua_State *L)
 {

@@ -153,7 +153,7 @@ static int k_get(lua_State *L)
     return 1;
 }
 
-// how many of them fitted is for the caller to see
+// returns the size, so that the caller sees how much was copied
 static int k_read(lua_State *L)
 {
     size_t have;
@@ -196,11 +196,11 @@ static int k_len(lua_State *L)
     return 1;
 }
 
-/* ---- what Lua sees ---- */
+/* ---- entries ---- */
 
 static const mr_bind_entry store_module_entries[] = {
     MR_ENTRY("create", s_create, "(path: string): mr.StoreWriter",
-             "Begin a store, or go on with the one that was left unfinished."),
+             "Create a store, or continue an unfinished one."),
     MR_ENTRY_OPTIONS("open", s_open, "(path: string, options?: table): mr.Store",
                      "Read a sealed store.", open_fields),
     MR_ENTRY_END};
@@ -210,30 +210,30 @@ static const mr_bind_face store_module_face = {
 
 static const mr_bind_entry writer_entries[] = {
     MR_ENTRY("text", w_text, "(name: string): string?", "A text of the last commit."),
-    MR_ENTRY("has", w_has, "(key: string): boolean", "Is there a value of this key?"),
+    MR_ENTRY("has", w_has, "(key: string): boolean", "Whether the key has a value."),
     MR_ENTRY("put", w_put, "(key: string, value: string|mr.Tensor)",
              "Add a value: bytes, or those of a dense tensor. It waits for the next commit."),
-    MR_ENTRY("waiting", w_waiting, "(): integer", "Bytes that wait."),
+    MR_ENTRY("waiting", w_waiting, "(): integer", "Bytes that wait for the next commit."),
     MR_ENTRY("commit", w_commit, "(name: string, text: string)",
-             "All that waits goes to the disk together with a text, or nothing of it does."),
-    MR_ENTRY("finish", w_finish, "()", "Commit, seal, take the name; close it then."),
-    MR_ENTRY("__len", w_len, "(): integer", "Values that are committed."),
+             "Write all waiting values and a text to the disk, atomically."),
+    MR_ENTRY("finish", w_finish, "()",
+             "Commit, seal, and give the file its name; close the store then."),
+    MR_ENTRY("__len", w_len, "(): integer", "Number of committed values."),
     MR_ENTRY_END};
-static const mr_bind_face writer_face = {"mr.StoreWriter", "A store that is being written.",
+static const mr_bind_face writer_face = {"mr.StoreWriter", "A store open for writing.",
                                          writer_entries, free_writer};
 
 static const mr_bind_entry store_entries[] = {
     MR_ENTRY("text", k_text, "(name: string): string?", "A named text."),
     MR_ENTRY("get", k_get, "(key: string): string?",
              "The bytes of a value; nil if no value has the key."),
-    MR_ENTRY(
-        "read", k_read, "(key: string, into: mr.Tensor): integer?",
-        "Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there "
-        "is none."),
+    MR_ENTRY("read", k_read, "(key: string, into: mr.Tensor): integer?",
+             "Copy a value into a dense tensor, up to the smaller size. Returns the bytes of the "
+             "value; nil: no such value."),
     MR_ENTRY("seek", k_seek, "(key: string): string?",
-             "The first key that is not before this one; nil if every key is."),
+             "The first key >= this one; nil if all keys are smaller."),
     MR_ENTRY("fingerprint", k_fingerprint, "(): string",
-             "The same for the same values, in whatever order they were put."),
+             "A fingerprint of the values, independent of the order in which they were put."),
     MR_ENTRY("__len", k_len, "(): integer", "Values."),
     MR_ENTRY_END};
 static const mr_bind_face store_face = {"mr.Store", "Values under keys, sealed.", store_entries,

@@ -18,7 +18,7 @@ extern char **environ;
 #define STREAM "mr.Stream"
 enum { PIECE = 65536, MOST_STREAMS = 4096 };
 
-/* One end of a pipe; what cannot be written at once waits in `queue`. */
+/* One end of a pipe; data that cannot be written at once waits in `queue`. */
 typedef struct stream {
     int fd;
     char *queue;
@@ -61,7 +61,7 @@ static int s_read(lua_State *L)
     return 1;
 }
 
-/* Returns whether the other end is there. */
+/* Returns whether the other end is open. */
 static bool flush(stream *s)
 {
     while (s->sent < s->used) {
@@ -128,7 +128,7 @@ static mr_status spawn(char *const *argv, const int *theirs, pid_t *pid)
     posix_spawn_file_actions_init(&actions), posix_spawnattr_init(&how);
     for (int i = 0; i < 3; i++)
         posix_spawn_file_actions_adddup2(&actions, theirs[i], i);
-    // a terminal's signals are ours to hand on
+    // signals of a terminal go to us only, and we forward them
     posix_spawnattr_setflags(&how,
                              POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&how, &none), posix_spawnattr_setsigdefault(&how, &all);
@@ -148,7 +148,7 @@ static int s_spawn(lua_State *L)
         argv[i] = (char *)(uintptr_t)luaL_checkstring(L, -1);
         lua_pop(L, 1);
     }
-    signal(SIGPIPE, SIG_IGN); // who has gone is found by write
+    signal(SIGPIPE, SIG_IGN); // write reports a closed reader
     int in[2], out[2], errors[2];
     if (pipe2(in, O_CLOEXEC) != 0)
         return mr_bind_raise(L, MR_E_NODE, "cannot make a pipe: %s", strerror(errno));
@@ -182,7 +182,7 @@ static int s_reap(lua_State *L)
     const pid_t pid = (pid_t)luaL_checkinteger(L, 1);
     luaL_argcheck(L, pid > 0, 1, "expected a child");
     int how = 0;
-    // its session is its own: what it has started goes with it
+    // kill its session, including the processes that it has started
     if (lua_toboolean(L, 2) && kill(-pid, SIGKILL) != 0)
         kill(pid, SIGKILL);
     pid_t got = waitpid(pid, &how, lua_toboolean(L, 2) ? 0 : WNOHANG);
@@ -213,26 +213,28 @@ static int s_standard(lua_State *L)
 }
 
 static const mr_bind_entry stream_methods[] = {
-    MR_ENTRY("read", s_read, "(): string?", "What is there, perhaps nothing; nil: it has ended."),
+    MR_ENTRY("read", s_read, "(): string?",
+             "Available data, possibly empty; nil: end of the stream."),
     MR_ENTRY("write", s_write, "(text: string): boolean",
-             "Now or, what does not go at once, in wait; false: the reader is gone."),
+             "Write a text; the rest is written by wait. False: the reader is gone."),
     MR_ENTRY_END};
-static const mr_bind_face stream_type = {STREAM, "One end of a pipe, which never waits.",
+static const mr_bind_face stream_type = {STREAM, "One end of a pipe, without blocking.",
                                          stream_methods, free_stream};
 
 static const mr_bind_entry stream_entries[] = {
     MR_ENTRY("spawn", s_spawn, "(words: string[]): table",
-             "Start a program in a session of its own: {pid, input, output, errors}."),
-    MR_ENTRY("reap", s_reap, "(pid: integer, kill?: boolean): integer?",
-             "Exit code of a child, 128 + number of a signal; nil: it runs, and is not killed."),
+             "Start a program in a new session: {pid, input, output, errors}."),
+    MR_ENTRY(
+        "reap", s_reap, "(pid: integer, kill?: boolean): integer?",
+        "The exit code of a child, or 128 + its signal; nil: it still runs, and was not killed."),
     MR_ENTRY("wait", s_wait, "(streams: mr.Stream[], ms: integer): boolean",
-             "Until one of them can be read or has written what waits, at most so long."),
+             "Wait until one of them can be read or has written its queue, at most this long."),
     MR_ENTRY("standard", s_standard, "(): table",
-             "This process's input and output as {input, output}; from then on what it and its "
-             "children print is read at {lines, errors}."),
+             "Standard input and output of this process as {input, output}; later output of this "
+             "process and its children arrives at {lines, errors}."),
     MR_ENTRY_END};
 static const mr_bind_face stream_face = {
-    "moonreel.core.stream", "Children to talk with, several at once.", stream_entries, NULL};
+    "moonreel.core.stream", "Child processes with pipes, several at a time.", stream_entries, NULL};
 
 MR_BIND_ROOM(stream)
 {

@@ -15,13 +15,13 @@ typedef struct sweep_options {
 
 const mr_bind_field mr_bind_sweep_fields[] = {
     MR_BIND_STR("look", sweep_options, look,
-                "packets where absent; frames: decode them all; changes: and how much each differs "
-                "from the one before."),
+                "packets (default); frames: decode all frames; changes: also measure how much each "
+                "frame differs from the previous one."),
     MR_BIND_INT("threads", sweep_options, how.threads, 0, 0, "0: one per processor."),
     MR_BIND_NUM("deadline_s", sweep_options, how.deadline_s, 0,
                 "Seconds for a clip, in addition to its own length; 0: 60."),
     MR_BIND_BOOL("isolated", sweep_options, how.isolated,
-                 "Each thread looks in a process of its own."),
+                 "Each thread checks in a separate process."),
     MR_BIND_END};
 
 static void free_sweep(void *s)
@@ -29,7 +29,7 @@ static void free_sweep(void *s)
     mr_sweep_free(s);
 }
 
-// the numbers of rows at `arg`, from 1, as ids; their block stays with the caller
+// read the row numbers at `arg`, from 1, as ids; the caller frees their block
 static uint64_t *check_rows(lua_State *L, int arg, uint64_t *n)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -58,7 +58,7 @@ int mr_bind_sweep_new(lua_State *L)
     uint64_t n;
     uint64_t *ids = check_rows(L, 2, &n);
     void **box = mr_bind_box(L, SWEEP);
-    // the box keeps what the sweep borrows
+    // the box keeps alive what the sweep borrows
     lua_pushvalue(L, -2);
     lua_setiuservalue(L, -2, 1);
     mr_sweep *s;
@@ -103,11 +103,10 @@ static int sweep_next(lua_State *L)
 static const mr_bind_entry sweep_entries[] = {
     MR_ENTRY(
         "next", sweep_next, "(seconds?: number): table?",
-        "What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, "
-        "or none is left. class: what is wrong, nil: nothing; keys: of class \"keys\", the key "
-        "frames that are some."),
+        "The result of the next row: {row, class, why, changes, keys}; nil after the time or the "
+        "last row. class: the fault, nil: none; keys: for class \"keys\", the valid key frames."),
     MR_ENTRY_END};
-static const mr_bind_face sweep_face = {SWEEP, "Threads that look at the files of rows.",
+static const mr_bind_face sweep_face = {SWEEP, "Threads that check the files of rows.",
                                         sweep_entries, free_sweep};
 
 void mr_bind_sweep_type(lua_State *L)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TYPE "mr.Tensor"
-enum { LOOK_EVERY = 1 << 16 }; /* values between two looks for Ctrl-C */
+enum { LOOK_EVERY = 1 << 16 }; /* values between two checks for Ctrl-C */
 
 static const mr_view *view_at(lua_State *L, int arg)
 {
@@ -21,7 +21,7 @@ static int t_held(lua_State *L)
     return 1;
 }
 
-/* count(dims) -> elements of a shape, of any rank. */
+/* count(dims) -> number of elements of a shape of any rank. */
 static int t_count(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -35,7 +35,7 @@ static int t_count(lua_State *L)
     return 1;
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 static int t_new(lua_State *L)
 {
@@ -93,7 +93,7 @@ static int t_from(lua_State *L)
     return 1;
 }
 
-/* wrap(pointer, bytes, dtype, dims, owner): memory of somebody else; `owner` is kept alive. */
+/* wrap(pointer, bytes, dtype, dims, owner): a tensor over foreign memory; keeps `owner` alive. */
 static int t_nonfinite(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TLIGHTUSERDATA);
@@ -128,7 +128,7 @@ static int push_view(lua_State *L, const mr_desc *d, int64_t offset)
 {
     mr_tensor **v = mr_bind_new_tensor(L);
     mr_bind_check(L, mr_tensor_view_new(mr_bind_tensor(L, 1), d, offset, v));
-    lua_getiuservalue(L, 1, 1); // a foreign owner stays alive with the view
+    lua_getiuservalue(L, 1, 1); // the view keeps a foreign owner alive
     lua_setiuservalue(L, -2, 1);
     return 1;
 }
@@ -156,7 +156,7 @@ static int t_reshape(lua_State *L)
     const mr_view *v = view_at(L, 1);
     mr_desc d;
     if (mr_desc_reshape(&v->desc, rank, dim, &d) != MR_OK) {
-        // strides in the way: on a dense copy it works, or fails for the shape itself
+        // the strides do not allow it: use a dense copy, unless the shape itself is wrong
         mr_desc dense = mr_desc_dense(v->desc.dtype, v->desc.rank, v->desc.dim);
         mr_bind_check(L, mr_desc_reshape(&dense, rank, dim, &d));
         t_clone(L);
@@ -249,7 +249,7 @@ static int t_index(lua_State *L)
         return push_shape(L, &view_at(L, 1)->desc), 1;
     if (strcmp(key, "dtype") == 0)
         return lua_pushstring(L, mr_dtype_name(view_at(L, 1)->desc.dtype)), 1;
-    // a name is a method, also of a closed tensor, or an error; all else are positions
+    // a name is a method, even of a closed tensor, or an error; all else are positions
     if (isalpha((unsigned char)*key) || *key == '_') {
         lua_getfield(L, lua_upvalueindex(1), key);
         return 1;
@@ -270,7 +270,7 @@ static int t_item(lua_State *L)
 {
     const mr_view *v = view_at(L, 1);
     if (mr_desc_count(&v->desc) != 1)
-        return mr_bind_raise(L, MR_E_SHAPE, "item() of a tensor with %d elements",
+        return mr_bind_raise(L, MR_E_SHAPE, "item(): the tensor has %d elements; expected one",
                              (int)mr_desc_count(&v->desc));
     int64_t zero[MR_MAX_RANK] = {0};
     if (v->desc.dtype == MR_I64)
@@ -280,7 +280,7 @@ static int t_item(lua_State *L)
     return 1;
 }
 
-/* A dense tensor of the same values: t itself, or a copy left on the stack. */
+/* A dense tensor with the same values: t itself, or a copy that stays on the stack. */
 static const mr_view *dense_at(lua_State *L)
 {
     lua_settop(L, 1);
@@ -386,7 +386,7 @@ static int t_tostring(lua_State *L)
     luaL_buffinit(L, &b);
     lua_pushfstring(L, "tensor %s cpu", mr_desc_text(&v->desc, shape, sizeof shape));
     luaL_addvalue(&b);
-    // the first values of the first rows, as people expect
+    // the first values, in order
     int64_t n = mr_desc_count(&v->desc), index[MR_MAX_RANK] = {0};
     for (int64_t i = 0; i < MR_MIN(n, 8); i++) {
         char text[32];
@@ -413,40 +413,39 @@ static const mr_bind_entry tensor_module_entries[] = {
     MR_ENTRY("new", t_new, "(dtype: mr.Dtype, dims: integer[]): mr.Tensor", "A tensor of zeros."),
     MR_ENTRY("from", t_from,
              "(dims: integer[], values: number[]|string, dtype?: mr.Dtype): mr.Tensor",
-             "A tensor of a flat list of numbers, or of raw bytes; f32 where dtype is absent."),
+             "A tensor from a flat list of numbers, or from raw bytes; default dtype f32."),
     MR_ENTRY("wrap", t_wrap,
              "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype, dims: integer[], owner?: "
              "any): mr.Tensor",
-             "A tensor over memory of somebody else; owner is kept alive with it."),
+             "A tensor over foreign memory; it keeps owner alive."),
     MR_ENTRY("nonfinite", t_nonfinite,
              "(pointer: lightuserdata, bytes: integer, dtype: mr.Dtype): integer",
-             "How many values of somebody else's memory are infinite or no numbers."),
-    MR_ENTRY(
-        "held", t_held, "(): integer",
-        "Bytes of all tensors that are there. Those that nothing names any more go in rounds."),
+             "The number of values in foreign memory that are infinite or NaN."),
+    MR_ENTRY("held", t_held, "(): integer",
+             "Bytes of all existing tensors, including unused ones that are not collected yet."),
     MR_ENTRY("count", t_count, "(dims: integer[]): integer", "Elements of a shape."),
-    MR_ENTRY_FIELD("methods", "table", "Methods of all tensors; Lua modules add theirs."),
+    MR_ENTRY_FIELD("methods", "table", "Methods of all tensors; Lua modules can add some."),
     MR_ENTRY_END};
 static const mr_bind_face tensor_module_face = {"moonreel.core.tensor", "Tensors in host memory.",
                                                 tensor_module_entries, NULL};
 
-// over all axes they give a number; keep = true leaves length 1 where an axis was
+// over all axes they return a number; with keep = true, reduced axes have length 1
 #define REDUCED "(axes?: integer|integer[], keep?: boolean): number|mr.Tensor"
 
 static const mr_bind_entry tensor_entries[] = {
-    MR_ENTRY_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
-    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ENTRY_FIELD("shape", "integer[]", "Dimensions, outermost first."),
+    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Dtype of the elements."),
     MR_ENTRY("to", t_to, "(dtype: mr.Dtype): mr.Tensor", "A dense copy in another dtype."),
     MR_ENTRY("clone", t_clone, "(): mr.Tensor", "A dense copy."),
     MR_ENTRY("reshape", t_reshape, "(dims: integer[]): mr.Tensor",
-             "The same elements in other dimensions, one may be -1; a view where the strides "
-             "allow it, else a copy."),
+             "The same elements with other dimensions, one of which can be -1; a view if the "
+             "strides allow it, else a copy."),
     MR_ENTRY("slice", t_slice, "(axis: integer, start: integer, stop: integer): mr.Tensor",
-             "A view on positions start to stop - 1 of an axis."),
+             "A view of positions start to stop - 1 of an axis."),
     MR_ENTRY("permute", t_permute, "(axes: integer[]): mr.Tensor",
              "A view with the axes in another order."),
     MR_ENTRY("transpose", t_transpose, "(a?: integer, b?: integer): mr.Tensor",
-             "A view with two axes swapped, the last two where none are named."),
+             "A view with two axes swapped, by default the last two."),
     MR_ENTRY("expand", t_expand, "(dims: integer[]): mr.Tensor",
              "A view that repeats dimensions of length 1."),
     MR_ENTRY("sum", mr_bind_reduce_sum, REDUCED, "Sum of all values, or over some axes."),
@@ -465,10 +464,10 @@ static const mr_bind_entry tensor_entries[] = {
     MR_ENTRY("fill_normal", t_fill_normal,
              "(seed: integer, purpose: string, key?: integer, epoch?: integer): mr.Tensor",
              "Fill a dense f32 tensor with standard normal numbers; returns itself."),
-    MR_ENTRY(
-        "fill_torch_normal", t_fill_torch_normal, "(seed: integer, draws?: integer): mr.Tensor",
-        "Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after "
-        "n draws of this size; returns itself."),
+    MR_ENTRY("fill_torch_normal", t_fill_torch_normal,
+             "(seed: integer, draws?: integer): mr.Tensor",
+             "Fill a dense f32 tensor of at least 16 values as torch.randn does on a CPU, after n "
+             "draws of this size; returns itself."),
     MR_ENTRY("__index", t_index, "(key: integer|string): any",
              "A view t[0], t[\"0, :, 3:16\"], a field or a method."),
     MR_ENTRY("__len", t_len, "(): integer", "Length of the first axis."),
@@ -477,8 +476,8 @@ static const mr_bind_entry tensor_entries[] = {
     MR_ENTRY_END};
 static const mr_bind_face tensor_face = {
     "mr.Tensor",
-    "A tensor in host memory. t[0], t[\"0, :, 3:16\"] are views, counted from 0; arithmetic is by "
-    "element, as numpy broadcasts.",
+    "A tensor in host memory. t[0] and t[\"0, :, 3:16\"] are views; positions count from 0. "
+    "Arithmetic is element-wise, with the broadcasting of numpy.",
     tensor_entries, free_tensor};
 
 MR_BIND_ROOM(tensor)

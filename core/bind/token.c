@@ -2,7 +2,7 @@
  * Licence: Apache-2.0
  *
  * open(path) -> tokenizer: encode, decode, normal, piece, find, count, unknown; words(text).
- * lua/moonreel/token puts ends, special tokens and lengths on top. */
+ * lua/moonreel/token adds ends, special tokens and lengths. */
 #include "bind/room.h"
 #include "moonreel/token.h"
 
@@ -134,27 +134,27 @@ static const mr_bind_entry token_module_entries[] = {
     MR_ENTRY("open", t_open, "(path: string): mr.Pieces",
              "Read a SentencePiece unigram model, as spiece.model of T5."),
     MR_ENTRY("words", t_words, "(text: string): string",
-             "The words of a text in small letters, with one space between them, as byte pairs of "
-             "CLIP are built in them."),
+             "The words of a text in lower case, with one space between them, as CLIP splits a "
+             "text before byte pair encoding."),
     MR_ENTRY_END};
-static const mr_bind_face token_module_face = {
-    "moonreel.core.token", "Texts as ids of pieces; moonreel.token is what people use.",
-    token_module_entries, NULL};
+static const mr_bind_face token_module_face = {"moonreel.core.token",
+                                               "Texts as ids of pieces; use moonreel.token.",
+                                               token_module_entries, NULL};
 
 static const mr_bind_entry token_entries[] = {
     MR_ENTRY("encode", k_encode, "(text: string): integer[]",
-             "Ids of the pieces of a text; no end is added, nothing is cut off."),
+             "Ids of the pieces of a text, without end and truncation."),
     MR_ENTRY("decode", k_decode, "(ids: integer[]): string", "The text of ids."),
     MR_ENTRY("normal", k_normal, "(text: string): string",
-             "The form in which a text is cut into pieces."),
+             "The normalized text, which is split into pieces."),
     MR_ENTRY("piece", k_piece, "(id: integer): string?, string?, number?",
              "Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: "
-             "there is none."),
+             "no such piece."),
     MR_ENTRY("find", k_find, "(text: string): integer?",
-             "The id of a piece by its text; nil: there is none."),
-    MR_ENTRY("unknown", k_unknown, "(): integer", "The id for what no piece covers."),
-    MR_ENTRY("path", k_path, "(): string", "The file it was read from."),
-    MR_ENTRY("__len", k_count, "(): integer", "Pieces; their ids begin at 0."),
+             "The id of a piece by its text; nil: no such piece."),
+    MR_ENTRY("unknown", k_unknown, "(): integer", "The id of the unknown piece."),
+    MR_ENTRY("path", k_path, "(): string", "The path of the model file."),
+    MR_ENTRY("__len", k_count, "(): integer", "The number of pieces; ids start at 0."),
     MR_ENTRY_END};
 static const mr_bind_face token_face = {"mr.Pieces", "The vocabulary of a tokenizer.",
                                         token_entries, free_tokenizer};

@@ -73,8 +73,10 @@ static int v_split(lua_State *L)
     int axis = (int)luaL_checkinteger(L, 2), n = (int)luaL_checkinteger(L, 3);
     const mr_desc d = mr_graph_value(v->graph, v->ref)->desc;
     if (axis < 0 || axis >= d.rank || n < 1 || d.dim[axis] % n)
-        return mr_bind_raise(L, MR_E_SHAPE,
-                             "split into %d along axis %d: the length does not divide", n, axis);
+        return mr_bind_raise(
+            L, MR_E_SHAPE,
+            "split into %d along axis %d: expected a length that is a multiple of the parts", n,
+            axis);
     luaL_checkstack(L, n + 4, "too many parts");
     lua_getiuservalue(L, 1, 1);
     int graph_at = lua_gettop(L);
@@ -114,16 +116,16 @@ static int v_tostring(lua_State *L)
 }
 
 static const mr_bind_entry value_entries[] = {
-    MR_ENTRY_FIELD("shape", "integer[]", "Its dimensions, outermost first."),
-    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Of its elements."),
+    MR_ENTRY_FIELD("shape", "integer[]", "Dimensions, outermost first."),
+    MR_ENTRY_FIELD("dtype", "mr.Dtype", "Dtype of the elements."),
     MR_ENTRY("reshape", v_reshape, "(dims: integer[]): mr.Value",
-             "The same elements in other dimensions; one may be -1."),
-    MR_ENTRY("expand", v_expand, "(dims: integer[]): mr.Value", "Dimensions of length 1 repeated."),
+             "The same elements with other dimensions; one can be -1."),
+    MR_ENTRY("expand", v_expand, "(dims: integer[]): mr.Value", "Repeat dimensions of length 1."),
     MR_ENTRY("slice", v_slice, "(axis: integer, start: integer, stop: integer): mr.Value",
              "Positions start to stop - 1 of an axis."),
     MR_ENTRY("permute", v_permute, "(axes: integer[]): mr.Value", "Axes in another order."),
     MR_ENTRY("transpose", v_transpose, "(a?: integer, b?: integer): mr.Value",
-             "Two axes swapped, the last two where none are named."),
+             "Two axes swapped, by default the last two."),
     MR_ENTRY("split", v_split, "(axis: integer, n: integer): mr.Value ...",
              "n equal slices of an axis."),
     MR_ENTRY("__index", v_index, "(key: string): any", "shape, dtype, or a method."),
@@ -132,7 +134,7 @@ static const mr_bind_entry value_entries[] = {
     MR_ENTRY_END};
 static const mr_bind_face value_face = {"mr.Value",
                                         "A value of a graph. Arithmetic with numbers, values and "
-                                        "tensors adds nodes, as numpy broadcasts.",
+                                        "tensors adds nodes, with the broadcasting of numpy.",
                                         value_entries, NULL};
 
 void mr_bind_value_type(lua_State *L)

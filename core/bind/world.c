@@ -1,5 +1,5 @@
-/* bind: comm.world of moonreel.core.comm - the transport that a process has to the other ranks of
- * its run, by what its launcher has sent it. Licence: Apache-2.0 */
+/* bind: comm.world of moonreel.core.comm - connects a process to the other ranks of its run, by the
+ * options that its launcher has passed. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "bind/room.h"
@@ -17,36 +17,37 @@ typedef struct world_options {
 } world_options;
 
 const mr_bind_field mr_bind_world_fields[] = {
-    MR_BIND_INT("rank", world_options, rank, 0, 0, "Of this process."),
+    MR_BIND_INT("rank", world_options, rank, 0, 0, "Rank of this process."),
     MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no transport."),
     MR_BIND_INT("meeting", world_options, meeting, -1, -1,
                 "Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP."),
-    MR_BIND_STR("host", world_options, host, "Where rank 0 is, for TCP; nil: no TCP."),
-    MR_BIND_INT("port", world_options, port, 0, 0, "Where rank 0 listens."),
+    MR_BIND_STR("host", world_options, host, "Host of rank 0, for TCP; nil: no TCP."),
+    MR_BIND_INT("port", world_options, port, 0, 0, "Port at which rank 0 listens."),
     MR_BIND_INT("ports", world_options, ports, 1, 1, "The number of ports tried, from `port` on."),
     MR_BIND_INT("listener", world_options, listener, -1, -1,
-                "Descriptor of a socket that listens there, of rank 0."),
+                "For rank 0: descriptor of a socket that listens there."),
     MR_BIND_STR("listen", world_options, listen,
-                "Interface or address at which this rank listens; nil: rank 0 at all."),
-    MR_BIND_STR("run", world_options, run, "The run; the same on all ranks."),
-    MR_BIND_INT("fence", world_options, fence, 0, 0, "The launch of the run, from 0."),
-    MR_BIND_STR("secret", world_options, secret, "What only ranks of the run know."),
+                "Interface or address at which this rank listens; nil: rank 0 listens at all."),
+    MR_BIND_STR("run", world_options, run, "Id of the run; equal on all ranks."),
+    MR_BIND_INT("fence", world_options, fence, 0, 0, "Number of the launch of the run, from 0."),
+    MR_BIND_STR("secret", world_options, secret, "Secret that only ranks of the run know."),
     MR_BIND_INT("secret_fd", world_options, secret_fd, -1, -1,
-                "Descriptor of a file with it, in its place."),
+                "Descriptor of a file with the secret, instead of `secret`."),
     MR_BIND_BOOL("encrypt", world_options, encrypt,
                  "Messages between ranks are encrypted; needs a secret."),
-    MR_BIND_INT("first", world_options, first, 0, 0, "Of the ranks of this host."),
-    MR_BIND_INT("near", world_options, near, 0, 0, "Ranks that `meeting` is for, with TCP."),
+    MR_BIND_INT("first", world_options, first, 0, 0, "First rank of this host."),
+    MR_BIND_INT("near", world_options, near, 0, 0,
+                "Number of ranks that share `meeting`, with TCP."),
     MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,
                 "Seconds without an answer after which a host is lost, with TCP."),
-    MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Seconds that a call may wait."),
+    MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Most seconds that a call waits."),
     MR_BIND_BOOL("check", world_options, check,
                  "Compare the calls of all ranks before each collective."),
     MR_BIND_END};
 
 enum { SECRET_BYTES = 256 };
 
-/* The secret of the run: that of the descriptor, else the text. */
+/* The secret of the run: from the descriptor, else the text. */
 static mr_status secret_of(const world_options *o, char text[SECRET_BYTES], const char **secret)
 {
     *secret = o->secret;

@@ -213,7 +213,7 @@ describe("checkpoints", function()
     err = fails(saver.save, saver,
       { step = 1, tensors = { { name = "a", dtype = "f32", shape = { 2 }, ptr = "xyz" } },
       meta = meta() })
-    assert.matches("tensor 'a': its shape needs 8 bytes, 3 are given", tostring(err))
+    assert.matches("tensor 'a' has 8 bytes by its shape, but 3 bytes are given", tostring(err))
     err = fails(saver.save, saver,
       { step = 1, tensors = { { name = "a", dtype = "f31", shape = { 2 }, ptr = "" } },
       meta = meta() })

@@ -50,7 +50,7 @@ describe("process.run", function()
     assert.matches("cannot start /nowhere/program", tostring(problem))
     ok, problem = pcall(process.run, { "/bin/true", {} })
     assert.is_false(ok)
-    assert.matches("word 2 is no text", tostring(problem))
+    assert.matches("word 2 is not a string", tostring(problem))
     assert.is_false((pcall(process.run, {})))
   end)
 

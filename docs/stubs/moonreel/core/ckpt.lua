@@ -34,12 +34,12 @@ function ckpt.drop_after(lock, step) end
 function ckpt.write(path, tensors, metadata) end
 
 ---@class moonreel.core.ckpt.saver.options
----@field lock? mr.RunLock The lock of the run, where the caller holds it.
----@field rank? integer Which of several ranks this is. Default: 0.
----@field ranks? integer How many write each checkpoint together; 0: one. Default: 0.
----@field fence? integer From rank 1 on: the fencing number of that lock; 0: the one in force. Default: 0.
+---@field lock? mr.RunLock The lock of the run, if the caller has it.
+---@field rank? integer Number of this rank. Default: 0.
+---@field ranks? integer Number of ranks that write each checkpoint; 0: one. Default: 0.
+---@field fence? integer From rank 1 on: the fencing number of that lock; 0: the current one. Default: 0.
 ---@field keep? integer Newest checkpoints to keep; 0: 3, -1: all. Default: 0.
----@field keep_every? integer Multiples of this step stay for good. Default: 0.
+---@field keep_every? integer Multiples of this step are kept permanently. Default: 0.
 ---@field attempts? integer Tries per save; 0: 3. Default: 0.
 ---@field intervals_max? integer Saves in a row without a commit before check() raises; 0: 3. Default: 0.
 ---@field deadline_s? number Seconds of one save before it counts as stuck; 0: 600. Default: 0.

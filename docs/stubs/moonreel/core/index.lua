@@ -49,10 +49,10 @@ function index.ingest(input, output, options) end
 function index.read_table(file, fn, options) end
 
 ---@class moonreel.core.index.sweep.options
----@field look? string packets where absent; frames: decode them all; changes: and how much each differs from the one before.
+---@field look? string packets (default); frames: decode all frames; changes: also measure how much each frame differs from the previous one.
 ---@field threads? integer 0: one per processor. Default: 0.
 ---@field deadline_s? number Seconds for a clip, in addition to its own length; 0: 60. Default: 0.
----@field isolated? boolean Each thread looks in a process of its own. Default: false.
+---@field isolated? boolean Each thread checks in a separate process. Default: false.
 
 --- Check the files of rows by several threads.
 ---@param index mr.Index

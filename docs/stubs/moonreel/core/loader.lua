@@ -7,11 +7,11 @@ local loader = {}
 
 ---@class moonreel.core.loader.new.options
 ---@field buckets? table The bucket rule, required.
----@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field frame_interval? integer Step from one frame to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
----@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
+---@field reference? string Use the buckets and the order of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number For 2.0: thin faster clips to this frame rate; 0: do not. Default: 0.
 ---@field seed? integer Seed of the order. Default: 0.
 ---@field threads? integer Decode threads; 0: one per processor. Default: 0.
 ---@field prefetch? integer Batches decoded ahead; 0: 2. Default: 0.
@@ -42,11 +42,11 @@ function loader.new(sources, options) end
 
 ---@class moonreel.core.loader.rule.options
 ---@field buckets? table The bucket rule, required.
----@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field frame_interval? integer Step from one frame to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
----@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
+---@field reference? string Use the buckets and the order of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number For 2.0: thin faster clips to this frame rate; 0: do not. Default: 0.
 
 --- Create a bucket rule; moonreel.data.buckets.rule takes the tables of a recipe.
 ---@param options moonreel.core.loader.rule.options
@@ -82,9 +82,9 @@ function loader.carry(was, was_rule, now, rule, options) end
 
 ---@class moonreel.core.loader.quantiles.options
 ---@field column? string A column of the index, required.
----@field from? number A share of the samples that have a value. Default: 0.
----@field to? number And the other end. Default: 1.
----@field trim_top? number The share with the largest values that is left out first. Default: 0.
+---@field from? number Lower quantile, among samples with a value. Default: 0.
+---@field to? number Upper quantile. Default: 1.
+---@field trim_top? number Share of the largest values that is removed first. Default: 0.
 
 --- The samples between two quantiles of a column, and their smallest and largest value.
 ---@param index mr.Index
@@ -96,8 +96,8 @@ function loader.quantiles(index, options) end
 
 ---@class moonreel.core.loader.hold.options
 ---@field hold_back? number A share below 1, or a count; above 0, required. Default: 0.
----@field held? boolean Those that are held back, not the others. Default: false.
----@field of? mr.Subset Among these alone; none: all.
+---@field held? boolean Return the held back samples instead of the others. Default: false.
+---@field of? mr.Subset Choose among these samples; default: all.
 
 --- The samples that training never takes, by the hashes of their keys, or all others.
 ---@param index mr.Index
@@ -107,11 +107,11 @@ function loader.hold(index, options) end
 
 ---@class moonreel.core.loader.order.options
 ---@field buckets? table The bucket rule, required.
----@field frame_interval? integer Frames from one to the next. Default: 1.
+---@field frame_interval? integer Step from one frame to the next. Default: 1.
 ---@field compat? boolean Lengths and frames as in Open-Sora 1.2. Default: false.
 ---@field draw_epochs? integer Epochs after which draws of samples repeat; 0: never. Default: 0.
----@field reference? string Buckets and order are those of "opensora-1.2" or "opensora-2.0".
----@field fps_max? number Of 2.0: faster clips are thinned to this many frames a second; 0: none. Default: 0.
+---@field reference? string Use the buckets and the order of "opensora-1.2" or "opensora-2.0".
+---@field fps_max? number For 2.0: thin faster clips to this frame rate; 0: do not. Default: 0.
 ---@field seed? integer Seed of the order. Default: 0.
 ---@field slot? integer Number of micro-batches of equal cost that are drawn together. Default: 1.
 ---@field carry? boolean Samples that do not fill a micro-batch at the end of an epoch come first in the next one. Default: false.

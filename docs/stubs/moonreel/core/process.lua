@@ -14,58 +14,58 @@ function process.real_path(path) end
 ---@return string
 function process.program() end
 
---- 32 digits that differ from build to build of the program.
+--- 32 digits that identify the build of the program.
 ---@return string
 function process.build_id() end
 
 ---@class moonreel.core.process.limit.options
----@field memory_bytes? integer Address space; past it allocations fail. Default: 0.
----@field cpu_s? number Processor time; past it the process is killed. Default: 0.
+---@field memory_bytes? integer Address space; above it allocations fail. Default: 0.
+---@field cpu_s? number Processor time; after it the process is killed. Default: 0.
 
---- Lower this process's memory and processor time for good.
+--- Lower the limits of memory and processor time of this process permanently.
 ---@param options moonreel.core.process.limit.options
 function process.limit(options) end
 
---- The path of a plug-in; nil and where it was looked for.
+--- The path of a plug-in; else nil and where it was searched.
 ---@param name string
 ---@return string?
 ---@return string?
 function process.plugin(name) end
 
---- What the system lets this process have: {files, locked_bytes}; absent: no limit.
+--- Limits of the system for this process: {files, locked_bytes}; absent: no limit.
 ---@return table
 function process.allowed() end
 
---- A variable that the environment gives; nil for one that this program has set itself.
+--- A variable of the environment; nil for one that this program has set itself.
 ---@param name string
 ---@return string?
 function process.variable(name) end
 
---- A variable of this process and its children.
+--- Set a variable for this process and its children.
 ---@param name string
 ---@param value string
 function process.set(name, value) end
 
---- Work in this folder from now on.
+--- Change the working folder.
 ---@param dir string
 function process.enter(dir) end
 
---- From now on SIGPIPE is ignored, here and in programs that this one starts.
+--- Ignore SIGPIPE from now on, here and in programs that this one starts.
 function process.outlive_readers() end
 
---- What is written to this stream from now on goes nowhere, and no error of it is left.
+--- Discard all further output of this stream, and clear its error.
 ---@param file file*
 function process.drop(file) end
 
---- This program from its start; returns only by raising.
+--- Start this program again; returns only with an error.
 ---@param words string[]
 ---@param variables table
 function process.restart(words, variables) end
 
 ---@class moonreel.core.process.run.options
 ---@field deadline_s? number Seconds until it is killed. Default: 60.
----@field output_bytes? integer More output than this ends it too. Default: 67108864.
----@field quiet? boolean Its error output goes nowhere. Default: false.
+---@field output_bytes? integer More output than this ends the program, too. Default: 67108864.
+---@field quiet? boolean Discard its error output. Default: false.
 
 --- Run a program: {output, exit or signal, timed_out, too_long, peak_bytes, cpu_s}.
 ---@param words string[]
@@ -74,7 +74,7 @@ function process.restart(words, variables) end
 ---@return table
 function process.run(words, input, options) end
 
---- Start a program that goes on by itself, in a session of its own, and prints where this one prints errors; its number.
+--- Start a program in a new session, which outlives this one and prints to standard error of this one. Returns its process id.
 ---@param words string[]
 ---@return integer
 function process.leave(words) end

@@ -1,18 +1,18 @@
 ---@meta moonreel.core.run
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Run directories and their lock; moonreel.run is what people use.
+--- Run directories and their lock; use moonreel.run.
 ---@class moonreel.core.run
 local run = {}
 
---- Make outputs/NNN-name; its path.
+--- Create outputs/NNN-name; returns its path.
 ---@param outputs string
 ---@param name string
 ---@param staged? boolean
 ---@return string
 function run.create(outputs, name, staged) end
 
---- Make RUN/stages/NAME, or take the one that is there.
+--- Create RUN/stages/NAME, or use the existing one.
 ---@param run_dir string
 ---@param name string
 ---@return string
@@ -23,7 +23,7 @@ function run.stage(run_dir, name) end
 ---@return mr.RunLock
 function run.lock(run_dir) end
 
---- Who holds it: {run, fence, owned, dead, host, pid}.
+--- The owner of the lock: {run, fence, owned, dead, host, pid}.
 ---@param run_dir string
 ---@return table
 function run.owner(run_dir) end

@@ -5,7 +5,7 @@
 ---@class moonreel.core.signal
 local signal = {}
 
---- From now on the first SIGINT, SIGTERM or SIGHUP is remembered, and ends long calls of the core with MR_E_STOPPED where `calls` is true; the second SIGINT or SIGTERM ends the process. A SIGHUP that was ignored stays so. False: that is so already.
+--- From now on, record the first SIGINT, SIGTERM or SIGHUP. It ends long calls of the core with MR_E_STOPPED if `calls` is true. The second SIGINT or SIGTERM ends the process. An ignored SIGHUP stays ignored. False: signals were caught already.
 ---@param calls? boolean
 ---@return boolean
 function signal.catch(calls) end
@@ -14,15 +14,15 @@ function signal.catch(calls) end
 ---@return integer?
 function signal.pending() end
 
---- The signal that came first, which is forgotten: the next one is a first one again.
+--- The signal that came first. It is cleared, so the next one counts as the first.
 ---@return integer?
 function signal.take() end
 
---- Does the first one that is remembered raise MR_E_STOPPED, too, and end long calls of the core? Until it is turned off.
+--- Whether the first signal also raises MR_E_STOPPED and ends long calls of the core.
 ---@param on boolean
 function signal.raises(on) end
 
---- The former handling is back.
+--- Restore the former handling.
 function signal.release() end
 
 return signal

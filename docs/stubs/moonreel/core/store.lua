@@ -5,7 +5,7 @@
 ---@class moonreel.core.store
 local store = {}
 
---- Begin a store, or go on with the one that was left unfinished.
+--- Create a store, or continue an unfinished one.
 ---@param path string
 ---@return mr.StoreWriter
 function store.create(path) end

@@ -3,7 +3,7 @@
 
 --- Tensors in host memory.
 ---@class moonreel.core.tensor
----@field methods table Methods of all tensors; Lua modules add theirs.
+---@field methods table Methods of all tensors; Lua modules can add some.
 local tensor = {}
 
 --- A tensor of zeros.
@@ -12,14 +12,14 @@ local tensor = {}
 ---@return mr.Tensor
 function tensor.new(dtype, dims) end
 
---- A tensor of a flat list of numbers, or of raw bytes; f32 where dtype is absent.
+--- A tensor from a flat list of numbers, or from raw bytes; default dtype f32.
 ---@param dims integer[]
 ---@param values number[]|string
 ---@param dtype? mr.Dtype
 ---@return mr.Tensor
 function tensor.from(dims, values, dtype) end
 
---- A tensor over memory of somebody else; owner is kept alive with it.
+--- A tensor over foreign memory; it keeps owner alive.
 ---@param pointer lightuserdata
 ---@param bytes integer
 ---@param dtype mr.Dtype
@@ -28,14 +28,14 @@ function tensor.from(dims, values, dtype) end
 ---@return mr.Tensor
 function tensor.wrap(pointer, bytes, dtype, dims, owner) end
 
---- How many values of somebody else's memory are infinite or no numbers.
+--- The number of values in foreign memory that are infinite or NaN.
 ---@param pointer lightuserdata
 ---@param bytes integer
 ---@param dtype mr.Dtype
 ---@return integer
 function tensor.nonfinite(pointer, bytes, dtype) end
 
---- Bytes of all tensors that are there. Those that nothing names any more go in rounds.
+--- Bytes of all existing tensors, including unused ones that are not collected yet.
 ---@return integer
 function tensor.held() end
 

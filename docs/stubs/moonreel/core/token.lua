@@ -1,7 +1,7 @@
 ---@meta moonreel.core.token
 -- Made from the rows of the bindings: moonreel help stubs DIR
 
---- Texts as ids of pieces; moonreel.token is what people use.
+--- Texts as ids of pieces; use moonreel.token.
 ---@class moonreel.core.token
 local token = {}
 
@@ -10,7 +10,7 @@ local token = {}
 ---@return mr.Pieces
 function token.open(path) end
 
---- The words of a text in small letters, with one space between them, as byte pairs of CLIP are built in them.
+--- The words of a text in lower case, with one space between them, as CLIP splits a text before byte pair encoding.
 ---@param text string
 ---@return string
 function token.words(text) end

@@ -3,27 +3,27 @@
 
 ---@alias mr.Dtype "f64"|"f32"|"bf16"|"i64"|"i32"|"u8"|"bool"|"f8_e4m3"|"f8_e5m2"
 
---- Which bucket a sample enters.
+--- Decides which bucket a sample enters.
 ---@class mr.BucketRule
 local BucketRule = {}
 
 ---@class mr.BucketRule.assign.options
----@field frames? integer Of the clip; 1: a picture. Default: 1.
+---@field frames? integer Frames of the clip; 1: a picture. Default: 1.
 ---@field height? integer As shown. Default: 1.
 ---@field width? integer As shown. Default: 1.
 ---@field key? integer Low half of the sample's key. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field epoch? integer From 0. Default: 0.
----@field row? integer Of the index: what a rule that follows a reference draws depends on it. Default: 1.
----@field fps? number Of the clip; 0: not known. Default: 0.
+---@field row? integer Row of the index; the draws of a rule that follows a reference depend on it. Default: 1.
+---@field fps? number Rate of the clip; 0: unknown. Default: 0.
 
---- The bucket that a sample enters: resolution, frames, height, width, batch; or nil and why it enters none.
+--- The bucket that a sample enters: resolution, frames, height, width, batch; or nil and the reason.
 ---@param options mr.BucketRule.assign.options
 ---@return table?
 ---@return string?
 function BucketRule:assign(options) end
 
---- What becomes of an index's rows in an epoch: buckets that are used, each with its samples and the mean pixels of a frame of their sources, and dropped: {why, rows, example (a row from 1)}. What a reference leaves out depends on the ranks.
+--- A survey of the rows of an index in an epoch: used buckets with their samples and the mean pixels of their source frames, and dropped: {why, rows, example (a row from 1)}. The rows that a reference drops depend on the ranks.
 ---@param index mr.Index
 ---@param seed integer
 ---@param epoch integer
@@ -33,31 +33,31 @@ function BucketRule:assign(options) end
 function BucketRule:survey(index, seed, epoch, members, ranks) end
 
 ---@class mr.BucketRule.ask.options
----@field frames? integer Of the clip; 1: a picture. Default: 1.
+---@field frames? integer Frames of the clip; 1: a picture. Default: 1.
 ---@field height? integer As shown. Default: 1.
 ---@field width? integer As shown. Default: 1.
 ---@field key? integer Low half of the sample's key. Default: 0.
 ---@field seed? integer Of the order. Default: 0.
 ---@field epoch? integer From 0. Default: 0.
----@field row? integer Of the index: what a rule that follows a reference draws depends on it. Default: 1.
----@field fps? number Of the clip; 0: not known. Default: 0.
+---@field row? integer Row of the index; the draws of a rule that follows a reference depend on it. Default: 1.
+---@field fps? number Rate of the clip; 0: unknown. Default: 0.
 
---- What the resolutions and lengths say of a sample, in the order in which they are asked: {resolution, frames, says, draws (in 0..1)}; the one that takes it is the last one.
+--- The answers of resolutions and lengths for a sample, in the order in which they are tried: {resolution, frames, says, draws (in 0..1)}; the last one takes the sample.
 ---@param options mr.BucketRule.ask.options
 ---@return table[]
 function BucketRule:ask(options) end
 
---- What planning this many made-up rows takes: {plan_s, select_s (of a sample), bytes, state_bytes, buckets, used}.
+--- The cost of planning this many synthetic rows: {plan_s, select_s (per sample), bytes, state_bytes, buckets, used}.
 ---@param rows integer
 ---@return table
 function BucketRule:measure(rows) end
 
---- Of all but batch sizes and costs: 16 hexadecimal digits, as in a state of the order.
+--- A hash of everything except batch sizes and costs: 16 hexadecimal digits, as in a state of the order.
 ---@param members? mr.Subset
 ---@return string
 function BucketRule:hash(members) end
 
---- The frames that a sample of this many takes from a clip, from 0; and how many starts there are.
+--- The frames, from 0, that a sample of this length takes from a clip; and the number of possible starts.
 ---@param frames integer
 ---@param have integer
 ---@param start? integer
@@ -393,15 +393,15 @@ function Exec:set_param(region, name, values) end
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Exec:close() end
 
---- An output on its way to the host.
+--- An output in transfer to the host.
 ---@class mr.Fetched
 local Fetched = {}
 
---- Is it there?
+--- Whether it has arrived.
 ---@return boolean
 function Fetched:ready() end
 
---- A copy of it; waits until it is there. An executor keeps the last 64.
+--- A copy of the output; waits until it has arrived. An executor keeps the last 64.
 ---@return mr.Tensor
 function Fetched:get() end
 
@@ -836,67 +836,67 @@ function Order:close() end
 local Params = {}
 
 ---@class mr.Params.add.options
----@field name? string Its name, required.
----@field shape? integer[] Its dimensions, required.
----@field init? table How it begins, required: {kind =, scale =, values =}.
----@field cut? table This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), parts = positions of each}; absent: all of it.
+---@field name? string Name, required.
+---@field shape? integer[] Dimensions, required.
+---@field init? table Initial values, required: {kind =, scale =, values =}.
+---@field cut? table This rank has a share of each part of an axis: {ranks =, at =, axis = (from 0), parts = length of each}; absent: the whole parameter.
 ---@field frozen? boolean No gradient and no update. Default: false.
 ---@field buffer? boolean Recomputed from the recipe, not stored in checkpoints. Default: false.
 ---@field decay? number Factor of the weight decay. Default: 1.
 ---@field lr_factor? number Factor of the learning rate. Default: 1.
----@field lookup? boolean A table of rows that are looked up. Default: false.
----@field outside? boolean From a file of its own, in no checkpoint. Default: false.
----@field model? integer Number of the model among several that are updated apart. Default: 0.
+---@field lookup? boolean An embedding table. Default: false.
+---@field outside? boolean Loaded from a separate file, not stored in checkpoints. Default: false.
+---@field model? integer Index of the model, if several are updated separately. Default: 0.
 
---- Declare one; its place in the list, from 0.
+--- Declare a parameter. Returns its index, from 0.
 ---@param options mr.Params.add.options
 ---@return integer
 function Params:add(options) end
 
 ---@class mr.Params.seal.options
----@field ranks? integer Owners of each bucket, in equal chunks. Default: 1.
----@field elements? integer Of a bucket at most; 0: all in one. Default: 0.
----@field granule? integer Bytes that chunks are multiples of, in compute dtype; 0: 64 KiB. Default: 0.
----@field block? integer Elements of a block of the matrices, none of which chunks cut; 0: no matrices. Default: 0.
----@field matrices? string[] Names of parameters that are updated block by block: laid behind the others.
+---@field ranks? integer Ranks that own equal chunks of each bucket. Default: 1.
+---@field elements? integer Most bytes of a bucket; 0: one bucket. Default: 0.
+---@field granule? integer Chunks are multiples of this number of bytes, in compute dtype; 0: 64 KiB. Default: 0.
+---@field block? integer Elements per block of the matrices; chunks split no block; 0: no matrices. Default: 0.
+---@field matrices? string[] Names of parameters that are updated block by block; they follow the others in memory.
 
---- No more parameters: places in memory are fixed, cut into buckets for ranks where options say so.
+--- Seal the table: fix the places of parameters in memory; options split them into buckets for ranks.
 ---@param options? mr.Params.seal.options
 ---@return mr.Params
 function Params:seal(options) end
 
 ---@class mr.Params.share.options
----@field hops? table[] One or two, first within nodes: {queue, group, ranks, at}.
----@field gradients? boolean Reduced in every backward pass. Default: false.
----@field weights? boolean Gathered for every pass. Default: false.
+---@field hops? table[] One or two hops, first within hosts: {queue, group, ranks, at}.
+---@field gradients? boolean Gradients are reduced in every backward pass. Default: false.
+---@field weights? boolean Weights are gathered for every pass. Default: false.
 
---- What ranks of a sealed table share, in all graphs that are built from now on.
+--- Declare what ranks share of a sealed table, for all graphs that are built from now on.
 ---@param options mr.Params.share.options
 ---@return mr.Params
 function Params:share(options) end
 
---- Buckets of the trained range {start, stop, chunk}: each rank owns a chunk of each.
+--- Buckets {start, stop, chunk} of the trainable range; each rank owns a chunk of each.
 ---@return table[]
 function Params:buckets() end
 
---- Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, decay, lr_factor}: shape of all ranks, count of what this one has.
+--- Rows {name, shape, cut, frozen, buffer, lookup, outside, model, block, offset, count, decay, lr_factor}: shape: of all ranks; count: elements of this rank.
 ---@return table[]
 function Params:list() end
 
---- Length of the range of trained or frozen ones, gaps included.
+--- Length of the trainable or frozen range, including gaps.
 ---@param frozen? boolean
 ---@return integer
 function Params:elements(frozen) end
 
---- The element of the trained range from which on parameters are cut for ranks.
+--- The element of the trainable range from which on parameters are split between ranks.
 ---@return integer
 function Params:split() end
 
---- The element of the trained range at which the matrices of its cut begin.
+--- The element of the trainable range at which the matrices begin.
 ---@return integer
 function Params:matrices() end
 
---- How many there are.
+--- The number of parameters.
 ---@return integer
 function Params:count() end
 
@@ -925,7 +925,7 @@ function Pcg64:close() end
 ---@operator len: integer
 local Pieces = {}
 
---- Ids of the pieces of a text; no end is added, nothing is cut off.
+--- Ids of the pieces of a text, without end and truncation.
 ---@param text string
 ---@return integer[]
 function Pieces:encode(text) end
@@ -935,28 +935,28 @@ function Pieces:encode(text) end
 ---@return string
 function Pieces:decode(ids) end
 
---- The form in which a text is cut into pieces.
+--- The normalized text, which is split into pieces.
 ---@param text string
 ---@return string
 function Pieces:normal(text) end
 
---- Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: there is none.
+--- Text, kind (normal, unknown, control, user, unused, byte) and score of a piece; nil: no such piece.
 ---@param id integer
 ---@return string?
 ---@return string?
 ---@return number?
 function Pieces:piece(id) end
 
---- The id of a piece by its text; nil: there is none.
+--- The id of a piece by its text; nil: no such piece.
 ---@param text string
 ---@return integer?
 function Pieces:find(text) end
 
---- The id for what no piece covers.
+--- The id of the unknown piece.
 ---@return integer
 function Pieces:unknown() end
 
---- The file it was read from.
+--- The path of the model file.
 ---@return string
 function Pieces:path() end
 
@@ -967,12 +967,12 @@ function Pieces:close() end
 ---@class mr.Program
 local Program = {}
 
---- Give an input: copied at once, kept until it is set again. Waits for no run.
+--- Set an input: the tensor is copied at once, and the value is kept until it is set again. Does not wait for runs.
 ---@param name string
 ---@param values mr.Tensor
 function Program:set(name, values) end
 
---- Give an input of another program of the device elements of an output, as the last run leaves it, without waiting; pieces come in order from the input's element 0 on.
+--- Pass elements of an output of the last run to an input of another program on the device, without waiting. Elements must be passed in order, from element 0 of the input on.
 ---@param output string
 ---@param first integer
 ---@param count integer
@@ -981,7 +981,7 @@ function Program:set(name, values) end
 ---@param at integer
 function Program:pass(output, first, count, to, input, at) end
 
---- Leave out elements of an input between those that are passed: they keep what lies there, which the graph must not let into a result.
+--- Skip elements of an input between those that are passed. Their values are undefined, and the graph must not use them in a result.
 ---@param input string
 ---@param at integer
 ---@param count integer
@@ -995,7 +995,7 @@ function Program:run() end
 ---@return mr.Tensor
 function Program:get(name) end
 
---- An output of at most 512 bytes in its present state, copied in parallel with later runs: no run waits until it is taken.
+--- Fetch an output of at most 512 bytes in its current state. It is copied in parallel with later runs, which do not wait for it.
 ---@param name string
 ---@return mr.Fetched
 function Program:fetch(name) end
@@ -1008,44 +1008,44 @@ function Program:memory() end
 ---@return table
 function Program:cost() end
 
---- Measure each op of the runs to come; false: no more.
+--- Measure each op in later runs; false: stop.
 ---@param on? boolean
 function Program:time(on) end
 
---- A row per step: {op, node, shapes (of what goes in), block, origin, backward, again (recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the rates that are known), queue, after (rows of other queues that it waits for)}.
+--- A row per step: {op, node, shapes (of the inputs), block, origin, backward, again (recomputed), naive, flop, bytes, seconds (of the last timed run), expected (by the rates that are known), queue, after (rows of other queues that it waits for)}.
 ---@return table[]
 function Program:times() end
 
---- A row per kind of step, those alike in what times() says but node, block, origin, seconds, queue and after, with their count.
+--- A row per kind of step, i.e. of steps that differ in times() only by node, block, origin, seconds, queue and after; with their count.
 ---@return table[]
 function Program:kinds() end
 
---- Write the last timed run as a trace that browsers show, a row per queue; with side queues, or inputs on their way, also as it would be if all went on as soon as they may.
+--- Write the last timed run as a trace for browsers, with a row per queue; with side queues or transfers, also as if each step started as soon as possible.
 ---@param path string
 function Program:trace(path) end
 
---- What a run will take, before it runs: {seconds, flop, bytes, memory, total}.
+--- The predicted cost of a run: {seconds, flop, bytes, memory, total}.
 ---@return table
 function Program:plan() end
 
---- Its steps: queue, op, node, the steps waited for, and the steps that they may overlap; then the transfers of inputs and results during the runs before and after.
+--- The steps: queue, op, node, the steps for which each waits, and the steps that it can overlap; then the transfers of inputs and results during the previous and the next run.
 ---@return string
 function Program:schedule() end
 
---- Who lives at the peak of memory, largest first: {bytes, purpose (kept, gradient, workspace, forward or region), op, node, block, origin}.
+--- Storages at the peak of memory, largest first: {bytes, purpose (kept, gradient, workspace, forward or region), op, node, block, origin}.
 ---@return table[]
 function Program:live() end
 
---- Bytes of the arena over a run in equal parts: the most that lives in each part.
+--- Memory profile: the largest number of live arena bytes in each of n equal parts of a run.
 ---@param parts integer
 ---@return integer[]
 function Program:profile(parts) end
 
---- Who lives at the peak of memory, and what to do.
+--- What is in memory at the peak, and what to do.
 ---@return string
 function Program:report() end
 
---- Bytes of the arena that a run really touched.
+--- Bytes of the arena that a run has touched.
 ---@return integer
 function Program:measured() end
 
@@ -1060,7 +1060,7 @@ local RunLock = {}
 ---@return string
 function RunLock:id() end
 
---- The number of this holding of the lock.
+--- The fencing number of this lock.
 ---@return integer
 function RunLock:fence() end
 
@@ -1068,13 +1068,13 @@ function RunLock:fence() end
 ---@return string
 function RunLock:dir() end
 
---- Raise MR_E_LOCK when another process has taken it.
+--- Raise MR_E_LOCK if another process has taken it.
 function RunLock:check() end
 
 --- Free its resources now; a second call does nothing. Also by <close>.
 function RunLock:close() end
 
---- Takes snapshots of a run and commits them in a thread of its own.
+--- Takes snapshots of a run and commits them in a separate thread.
 ---@class mr.Saver
 local Saver = {}
 
@@ -1091,14 +1091,14 @@ function Saver:save(step, tensors, meta, wait) end
 ---@param buffers? integer
 function Saver:prepare(tensors, buffers) end
 
---- Until nothing is pending; raises when the newest save has no commit.
+--- Wait until no save is pending; raises if the newest save has no commit.
 ---@param timeout_s? number
 function Saver:wait(timeout_s) end
 
---- Raise when saves keep failing, or when another process took the run over.
+--- Raise if saves keep failing, or if another process has taken over the run.
 function Saver:check() end
 
---- Some of its ranks are lost: wait at most this long for the parts of the others.
+--- Ranks are lost: wait at most this long for the parts of the others.
 ---@param seconds number
 function Saver:part(seconds) end
 
@@ -1128,25 +1128,25 @@ function Store:text(name) end
 ---@return string?
 function Store:get(key) end
 
---- Copy a value into a dense tensor, as much as both hold; the value's bytes, nil: there is none.
+--- Copy a value into a dense tensor, up to the smaller size. Returns the bytes of the value; nil: no such value.
 ---@param key string
 ---@param into mr.Tensor
 ---@return integer?
 function Store:read(key, into) end
 
---- The first key that is not before this one; nil if every key is.
+--- The first key >= this one; nil if all keys are smaller.
 ---@param key string
 ---@return string?
 function Store:seek(key) end
 
---- The same for the same values, in whatever order they were put.
+--- A fingerprint of the values, independent of the order in which they were put.
 ---@return string
 function Store:fingerprint() end
 
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Store:close() end
 
---- A store that is being written.
+--- A store open for writing.
 ---@class mr.StoreWriter
 ---@operator len: integer
 local StoreWriter = {}
@@ -1156,7 +1156,7 @@ local StoreWriter = {}
 ---@return string?
 function StoreWriter:text(name) end
 
---- Is there a value of this key?
+--- Whether the key has a value.
 ---@param key string
 ---@return boolean
 function StoreWriter:has(key) end
@@ -1166,30 +1166,30 @@ function StoreWriter:has(key) end
 ---@param value string|mr.Tensor
 function StoreWriter:put(key, value) end
 
---- Bytes that wait.
+--- Bytes that wait for the next commit.
 ---@return integer
 function StoreWriter:waiting() end
 
---- All that waits goes to the disk together with a text, or nothing of it does.
+--- Write all waiting values and a text to the disk, atomically.
 ---@param name string
 ---@param text string
 function StoreWriter:commit(name, text) end
 
---- Commit, seal, take the name; close it then.
+--- Commit, seal, and give the file its name; close the store then.
 function StoreWriter:finish() end
 
 --- Free its resources now; a second call does nothing. Also by <close>.
 function StoreWriter:close() end
 
---- One end of a pipe, which never waits.
+--- One end of a pipe, without blocking.
 ---@class mr.Stream
 local Stream = {}
 
---- What is there, perhaps nothing; nil: it has ended.
+--- Available data, possibly empty; nil: end of the stream.
 ---@return string?
 function Stream:read() end
 
---- Now or, what does not go at once, in wait; false: the reader is gone.
+--- Write a text; the rest is written by wait. False: the reader is gone.
 ---@param text string
 ---@return boolean
 function Stream:write(text) end
@@ -1197,15 +1197,15 @@ function Stream:write(text) end
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Stream:close() end
 
---- Some samples of an index.
+--- A subset of the samples of an index.
 ---@class mr.Subset
 local Subset = {}
 
---- How many samples it holds.
+--- The number of samples.
 ---@return integer
 function Subset:count() end
 
---- Is row, from 1, one of them?
+--- Whether row, from 1, is one of the samples.
 ---@param row integer
 ---@return boolean
 function Subset:has(row) end
@@ -1213,11 +1213,11 @@ function Subset:has(row) end
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Subset:close() end
 
---- Threads that look at the files of rows.
+--- Threads that check the files of rows.
 ---@class mr.Sweep
 local Sweep = {}
 
---- What came of the next row: {row, class, why, changes, keys}; nil when it takes longer, or none is left. class: what is wrong, nil: nothing; keys: of class "keys", the key frames that are some.
+--- The result of the next row: {row, class, why, changes, keys}; nil after the time or the last row. class: the fault, nil: none; keys: for class "keys", the valid key frames.
 ---@param seconds? number
 ---@return table?
 function Sweep:next(seconds) end
@@ -1225,10 +1225,10 @@ function Sweep:next(seconds) end
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Sweep:close() end
 
---- A tensor in host memory. t[0], t["0, :, 3:16"] are views, counted from 0; arithmetic is by element, as numpy broadcasts.
+--- A tensor in host memory. t[0] and t["0, :, 3:16"] are views; positions count from 0. Arithmetic is element-wise, with the broadcasting of numpy.
 ---@class mr.Tensor
----@field shape integer[] Its dimensions, outermost first.
----@field dtype mr.Dtype Of its elements.
+---@field shape integer[] Dimensions, outermost first.
+---@field dtype mr.Dtype Dtype of the elements.
 ---@field [integer|string] any A view t[0], t["0, :, 3:16"], a field or a method.
 ---@operator len: integer
 ---@operator add(number|mr.Tensor): mr.Tensor
@@ -1247,12 +1247,12 @@ function Tensor:to(dtype) end
 ---@return mr.Tensor
 function Tensor:clone() end
 
---- The same elements in other dimensions, one may be -1; a view where the strides allow it, else a copy.
+--- The same elements with other dimensions, one of which can be -1; a view if the strides allow it, else a copy.
 ---@param dims integer[]
 ---@return mr.Tensor
 function Tensor:reshape(dims) end
 
---- A view on positions start to stop - 1 of an axis.
+--- A view of positions start to stop - 1 of an axis.
 ---@param axis integer
 ---@param start integer
 ---@param stop integer
@@ -1264,7 +1264,7 @@ function Tensor:slice(axis, start, stop) end
 ---@return mr.Tensor
 function Tensor:permute(axes) end
 
---- A view with two axes swapped, the last two where none are named.
+--- A view with two axes swapped, by default the last two.
 ---@param a? integer
 ---@param b? integer
 ---@return mr.Tensor
@@ -1335,7 +1335,7 @@ function Tensor:copy_from(values) end
 ---@return mr.Tensor
 function Tensor:fill_normal(seed, purpose, key, epoch) end
 
---- Fill a dense f32 tensor of 16 values or more as torch.randn does on a processor, after n draws of this size; returns itself.
+--- Fill a dense f32 tensor of at least 16 values as torch.randn does on a CPU, after n draws of this size; returns itself.
 ---@param seed integer
 ---@param draws? integer
 ---@return mr.Tensor
@@ -1381,10 +1381,10 @@ function Twister:word() end
 --- Free its resources now; a second call does nothing. Also by <close>.
 function Twister:close() end
 
---- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, as numpy broadcasts.
+--- A value of a graph. Arithmetic with numbers, values and tensors adds nodes, with the broadcasting of numpy.
 ---@class mr.Value
----@field shape integer[] Its dimensions, outermost first.
----@field dtype mr.Dtype Of its elements.
+---@field shape integer[] Dimensions, outermost first.
+---@field dtype mr.Dtype Dtype of the elements.
 ---@field [integer|string] any shape, dtype, or a method.
 ---@operator add(number|mr.Value): mr.Value
 ---@operator sub(number|mr.Value): mr.Value
@@ -1393,12 +1393,12 @@ function Twister:close() end
 ---@operator unm: mr.Value
 local Value = {}
 
---- The same elements in other dimensions; one may be -1.
+--- The same elements with other dimensions; one can be -1.
 ---@param dims integer[]
 ---@return mr.Value
 function Value:reshape(dims) end
 
---- Dimensions of length 1 repeated.
+--- Repeat dimensions of length 1.
 ---@param dims integer[]
 ---@return mr.Value
 function Value:expand(dims) end
@@ -1415,7 +1415,7 @@ function Value:slice(axis, start, stop) end
 ---@return mr.Value
 function Value:permute(axes) end
 
---- Two axes swapped, the last two where none are named.
+--- Two axes swapped, by default the last two.
 ---@param a? integer
 ---@param b? integer
 ---@return mr.Value
