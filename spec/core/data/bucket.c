@@ -186,6 +186,8 @@ static void refusals(void)
     mr_bucket_resolution res = {"flat", 490, &flat, 1, good, 1};
     CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE,
                 "resolutions.flat: aspect 0.1 is 7 x 70; expected 8 pixels");
+    flat = (mr_bucket_aspect){-0.1, 8, 80};
+    CHECK_FAILS(mr_bucket_rule_new(&res, 1, 1, false, &r), MR_E_RECIPE, "aspect -0.1 is 8 x 80");
     CHECK_FAILS(mr_bucket_rule_new(NULL, 0, 1, false, &r), MR_E_RECIPE, "bucket_config is empty");
     mr_bucket_length many[1001];
     for (int i = 0; i < 1001; i++)

@@ -95,6 +95,7 @@ static uint64_t run_all(const char *index, int threads, int prefetch, int interv
             &(mr_loader_options){.seed = 5, .threads = threads, .prefetch = prefetch, .epochs = 2},
             interval)))
         return 0;
+    CHECK_INT(mr_loader_source(o.l, 0).rows, mr_index_get_facts(o.index).rows);
     uint64_t ids[200];
     int64_t coming;
     CHECK_OK(mr_loader_peek(o.l, ids, 200, &coming));

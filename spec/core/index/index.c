@@ -119,8 +119,10 @@ static void duplicates(void)
     if (!CHECK_OK(mr_index_builder_new(clips_path("dup.mrx"), NULL, &b)))
         return;
     for (uint64_t i = 0; i < 20; i++) {
-        mr_row row = rows_make(1, i == 17 ? 3 : i, p, text, &caption, keys);
+        mr_row row = rows_make(1, i == 17 ? 3 : i, p, text, &caption, keys), bad = row;
         CHECK_OK(mr_index_builder_add(b, &row));
+        bad.info.width = i ? MR_CLIP_SHOWN_MAX + 1 : 0;
+        CHECK_FAILS(mr_index_builder_add(b, &bad), MR_E_RANGE, "expected 1 to 65535 a side");
     }
     CHECK_FAILS(
         mr_index_builder_finish(b), MR_E_DATA,
