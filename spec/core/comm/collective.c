@@ -75,12 +75,13 @@ static mr_status expect(int64_t got, int64_t want, const char *what)
 static mr_status reduces_everywhere(rank_case *c)
 {
     static const mr_dtype dtypes[] = {MR_F64, MR_F32, MR_BF16, MR_I64, MR_I32};
-    // one hop, two, more, nothing; and shares that are summed in two pieces, of one dtype
-    static const int64_t counts[] = {1, 300, 9001, MOST, 0, (1 << 20) + 5000};
+    // one hop, two, more, nothing; and shares that are summed in two pieces, the latter in f32: of
+    // the first of them the last piece of each chunk has one element, with 2, 4 and 8 ranks
+    const int64_t counts[] = {1, 300, 9001, MOST, 0, (1 << 18) + c->size, (1 << 20) + 5000};
     double *x = malloc((size_t)counts[MR_COUNT(counts) - 1] * 4);
     mr_status st = MR_OK;
     for (size_t d = 0; d < MR_COUNT(dtypes) && st == MR_OK; d++)
-        for (size_t k = 0; k < MR_COUNT(counts) - (dtypes[d] != MR_F32) && st == MR_OK; k++) {
+        for (size_t k = 0; k < MR_COUNT(counts) - 2 * (dtypes[d] != MR_F32) && st == MR_OK; k++) {
             fill(c->rank, dtypes[d], x, counts[k]);
             st = mr_comm_all_reduce(c->world, MR_COMM_SUM, dtypes[d], x, counts[k]);
             if (st == MR_OK)
