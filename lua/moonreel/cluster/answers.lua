@@ -1,4 +1,4 @@
---- The questions that a host's helper answers, by name; each answer is plain data.
+--- The questions that a host's helper answers, by name. Each answer is plain data.
 -- @module moonreel.cluster.answers
 local base = require "moonreel.core.base"
 
@@ -8,7 +8,7 @@ local SERVICES = { { "chrony", "/run/chrony/chronyd.pid" },
   { "timesyncd", "/run/systemd/timesync/synchronized" }, { "ntpd", "/run/ntpd.pid" },
   { "ntpsec", "/run/ntpsec/ntpd.pid" }, { "phc2sys", "/run/phc2sys.pid" } }
 
--- a small file's text, or nil
+-- the text of a small file; nil: it cannot be read
 local function read(path)
   local good, text = pcall(base.read_file, path)
   return good and text or nil
@@ -25,7 +25,7 @@ function answers.hostname()
   return (read "/proc/sys/kernel/hostname" or "this host"):match("%S*")
 end
 
---- The wall clock compared with the one that only goes forward, and what keeps it right.
+--- Compares the wall clock with the monotonic clock, and says which service adjusts the wall clock.
 function answers.time()
   local service
   for _, row in ipairs(SERVICES) do
@@ -34,7 +34,7 @@ function answers.time()
   return { wall_s = base.wall_s(), now_s = base.now_s(), service = service }
 end
 
--- who a process belongs to, as far as this one may see it
+-- the user of a process, as far as this process may see it
 local function owner_of(pid)
   local status = read(("/proc/%d/status"):format(pid)) or ""
   local environment = read(("/proc/%d/environ"):format(pid)) or ""
@@ -44,7 +44,7 @@ local function owner_of(pid)
     run = ("\0" .. environment):match("%zMOONREEL_RUN_ID=(%x+)") }
 end
 
---- GPUs with who uses them; `absent`: why there are none.
+--- The GPUs and who uses them; `absent` says why there are no GPUs.
 function answers.gpus()
   local opened, all = pcall(require("moonreel.core.gpu").open)
   local found = { gpus = {} }
@@ -65,7 +65,7 @@ function answers.gpus()
   return found
 end
 
--- numbers in a folder of files with one each
+-- reads numbers from the files of a folder, one number per file
 local function counters(folder, names)
   local found = {}
   for name, file in pairs(names) do
@@ -74,7 +74,7 @@ local function counters(folder, names)
   return found
 end
 
---- Links with what they have carried and lost, GPUs with what slows them and their memory's errors.
+--- The links with their traffic and errors, and the GPUs with their throttling and memory errors.
 -- MOONREEL_SYSFS replaces /sys.
 function answers.health()
   local root, links = os.getenv "MOONREEL_SYSFS" or "/sys", {}
@@ -92,7 +92,7 @@ function answers.health()
       local link = counters(at .. "/counters", { received_bytes = "port_rcv_data",
         sent_bytes = "port_xmit_data", receive_errors = "port_rcv_errors",
         symbol_errors = "symbol_error", downed = "link_downed" })
-      -- these are counted in words of four bytes
+      -- InfiniBand counts these in words of four bytes
       link.received_bytes = link.received_bytes and link.received_bytes * 4
       link.sent_bytes = link.sent_bytes and link.sent_bytes * 4
       link.name = device .. "/" .. port
@@ -103,23 +103,23 @@ function answers.health()
   return { links = links, gpus = answers.gpus().gpus }
 end
 
---- The hash that a recipe has here.
+--- The hash of a recipe on this host.
 ---@param order table  recipe, overrides, dir
 function answers.recipe(order)
   require("moonreel.core.process").enter(order.dir)
   return { hash = require("moonreel.settings").bake(order.recipe, order.overrides or {}).hash }
 end
 
--- what a run has on this host
+-- launches of a run on this host
 local function launches_of(order)
   local life = require "moonreel.life"
   return order.launch and life.of_launch(tonumber(order.launch)) or life.of_run(order.dir)
 end
 
---- Stop what a run has on this host.
+--- Stops a run on this host.
 ---@param order table  dir: of the run, or launch: the number of a process; save_s, end_s: as
 ---   moonreel.life.stop takes them
----@param pause function|nil  between two looks, for who has others to hear meanwhile
+---@param pause function|nil  called while it waits, so that the caller can serve others
 ---@return table row   of moonreel.life.stop
 function answers.stop(order, pause)
   local ckpt = require "moonreel.ckpt"
@@ -129,7 +129,7 @@ function answers.stop(order, pause)
     function(path) return path and ckpt.steps(path)[1] end)
 end
 
---- Where the ranks that a run has on this host are.
+--- Tells where the ranks of a run on this host are.
 ---@param order table  dir: of the run, or launch: the number of a process
 ---@return table groups  of moonreel.life.stacks
 function answers.stacks(order)
@@ -141,16 +141,16 @@ function answers.stacks(order)
   return { groups = groups }
 end
 
---- Is a file of the launcher's here as well?
+--- Is a file that the launcher wrote visible on this host?
 ---@param order table  path, text
 function answers.store(order)
   return { shared = read(order.path) == order.text }
 end
 
--- the checkpoint that was asked for last stays open: the run may remove it meanwhile
+-- the checkpoint that was last asked for stays open, because the run may remove it meanwhile
 local held = {}
 
--- a checkpoint of a run of this host
+-- opens a checkpoint of a run on this host
 local function checkpoint(order)
   local path = require("moonreel.ckpt").dir(order.dir, math.tointeger(tonumber(order.step)))
   if held.path ~= path then
@@ -172,7 +172,7 @@ function answers.checkpoints(order)
     require("moonreel.ckpt").steps(dir)), ended = ended }
 end
 
---- What a checkpoint holds apart from the state of its optimizer.
+--- What a checkpoint contains, without the state of its optimizer.
 ---@param order table  dir: of checkpoints(), step
 ---@return table       {manifest, tensors = {{name, dtype, shape, bytes}, ...}}
 function answers.checkpoint(order)
@@ -185,7 +185,7 @@ function answers.checkpoint(order)
   return { manifest = source.manifest, tensors = tensors }
 end
 
---- Bytes of a tensor of that checkpoint, compared with their hashes as they are read.
+--- Reads bytes of a tensor of that checkpoint and compares them with their hashes.
 ---@param order table  dir, step, name, offset, count
 ---@return table       {}
 ---@return string      the bytes

@@ -1,4 +1,4 @@
---- The build of moonreel on a host: the program and its plug-ins, by content.
+--- The build of moonreel on a host: the program and its plug-ins, identified by content.
 -- @module moonreel.cluster.build
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
@@ -6,11 +6,11 @@ local process = require "moonreel.core.process"
 local build = {}
 
 local PLUGINS <const> = { "cuda", "media", "mpi", "stack" }
-local SHOWN <const> = 8 -- digits of a hash that people see
+local SHOWN <const> = 8 -- digits of a hash of a hash as shown
 
 local own
 
---- What this host has: `program`, and `plugins` as "media=HASH mpi=HASH".
+--- The build of this host: `program`, and `plugins` as "media=HASH mpi=HASH".
 ---@return table
 function build.here()
   if not own then
@@ -32,8 +32,8 @@ local function plugins_of(text)
   return by
 end
 
---- The line about a host that has another build than this one; nil where it has the same. A
--- plug-in that lies on one of them alone is no other build: hosts without GPUs may do without one.
+--- Describes a host whose build differs from this one; nil: the builds are the same. A plug-in that
+-- exists on only one of the two is not a difference: hosts without GPUs do not need all plug-ins.
 ---@param there table      version, program, plugins, as its helper says
 ---@param here table|nil   (default: this host's)
 ---@return string|nil

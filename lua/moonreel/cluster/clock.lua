@@ -1,5 +1,5 @@
---- Measures clock differences of hosts: each host is asked several times; the fastest answer has
--- the smallest bound.
+--- Measures clock differences between hosts. Each host is asked several times, and the fastest
+-- answer gives the tightest bound.
 -- @module moonreel.cluster.clock
 local base = require "moonreel.core.base"
 
@@ -7,9 +7,9 @@ local clock = {}
 
 local TIMES, APART_S, STEP_S = 8, 0.05, 0.01
 
---- A distance of clocks as people read it: "+0.4 ms", "-12.3 s", "+3 h 05 min", "-2 days 4 h".
+--- A clock difference as text: "+0.4 ms", "-12.3 s", "+3 h 05 min", "-2 days 4 h".
 ---@param s number      seconds
----@param sign boolean|nil  with + where it is not below 0
+---@param sign boolean|nil  write + before values that are not negative
 ---@return string
 function clock.text(s, sign)
   local far, mark = math.abs(s), s < 0 and "-" or sign and "+" or ""
@@ -26,7 +26,7 @@ function clock.text(s, sign)
   return ("%s%d days %d h"):format(mark, whole // 86400, whole % 86400 // 3600)
 end
 
---- One measure of a host from several answers.
+--- Computes one measurement of a host from several answers.
 ---@param list table[]  {sent_s, came_s: of the wall clock here; wall_s, now_s: there; service}
 ---@return table  offset_s, bound_s, step_s, service, verdict
 function clock.judge(list)
@@ -49,7 +49,7 @@ function clock.judge(list)
   return found
 end
 
---- Measure all hosts of a survey.
+--- Measures all hosts of a survey.
 ---@return table[]  {host, answer = judge's} or {host, reason}
 function clock.measure(survey)
   local all, rows = {}, nil

@@ -1,13 +1,13 @@
 --- The messages between launcher and hosts: texts and lists of texts with a length prefix, which
--- may contain any bytes. A line precedes the first message, so that the output of a login is
--- skipped.
+-- may contain any bytes. A greeting line precedes the first message, so that the output of login
+-- scripts is skipped.
 -- @module moonreel.cluster.frames
 local frames = {}
 
 frames.GREETING = "\nmoonreel-node 1\n"
 local MOST, PROLOGUE = 1 << 20, 1 << 16
 
---- A message as bytes.
+--- Encodes a message as bytes.
 ---@param message table  kind, and fields: texts or lists of texts
 ---@return string
 function frames.encode(message)
@@ -45,14 +45,14 @@ end
 local Reader = {}
 Reader.__index = Reader
 
---- Takes bytes as they come and gives whole messages.
----@param greeted boolean|nil  no greeting is expected
+--- Creates a reader that takes bytes as they arrive and returns whole messages.
+---@param greeted boolean|nil  the greeting has been read already
 ---@return moonreel.cluster.Reader
 function frames.reader(greeted)
   return setmetatable({ rest = "", greeted = greeted or false }, Reader)
 end
 
---- The next messages; raises a text where the bytes are no message.
+--- Returns the next messages; raises a text if the bytes are not a message.
 ---@param bytes string
 ---@return table[]
 function Reader:feed(bytes)
@@ -62,7 +62,7 @@ function Reader:feed(bytes)
     local _, stop = self.rest:find(frames.GREETING, 1, true)
     if not stop then
       if #self.rest > PROLOGUE then
-        error("its output is not that of moonreel's helper; try: a shell start-up file on that "
+        error("its output does not come from moonreel's helper; try: a shell start-up file on that "
           .. "host that prints nothing", 0)
       end
       return list
@@ -72,13 +72,13 @@ function Reader:feed(bytes)
   while #self.rest >= 4 do
     local n = string.unpack("<I4", self.rest)
     if n > MOST then
-      error(("a message of %d bytes; expected at most %d"):format(n, MOST), 0)
+      error(("it sent a message of %d bytes; expected at most %d"):format(n, MOST), 0)
     elseif #self.rest < 4 + n then
       break
     end
     local good, message = pcall(decode, self.rest:sub(5, 4 + n))
     if not good or type(message.kind) ~= "string" then
-      error("it received bytes that are not a message", 0)
+      error("it sent bytes that are not a message", 0)
     end
     list[#list + 1], self.rest = message, self.rest:sub(5 + n)
   end

@@ -1,4 +1,4 @@
---- A run on several hosts: a helper on each, ranks as the host file says, a common end.
+--- A run on several hosts: one helper per host, ranks as the host file says, and one common end.
 -- @module moonreel.cluster.launch
 local base = require "moonreel.core.base"
 local comm = require "moonreel.comm.launch"
@@ -9,15 +9,15 @@ local signal = require "moonreel.core.signal"
 
 local launch = {}
 
-local MEET_S = 30 -- for the first host to say where rank 0 will listen
+local MEET_S = 30 -- for the first host to report the port of rank 0
 
--- variables that ranks get: no secrets, nothing of this host's own
+-- variables that are passed to ranks; secrets and settings of this host are not
 local NAMES = { LANG = true, LC_ALL = true, TZ = true, NO_COLOR = true, CUDA_VISIBLE_DEVICES = true,
   CUDA_DEVICE_MAX_CONNECTIONS = true }
 local PREFIXES = { "NCCL_", "OMP_", "GOMP_", "MOONREEL_", "UCX_" }
 local OWN = { MOONREEL_OWN = true, MOONREEL_RSH = true }
 
---- The variables of this process that are handed to ranks, as "NAME=value".
+--- The variables of this process that are passed to ranks, as "NAME=value".
 ---@param environment string  of /proc/self/environ
 ---@return string[]
 function launch.variables(environment)
@@ -36,7 +36,7 @@ function launch.variables(environment)
   return list
 end
 
--- ranks of each host, and the first one's number
+-- the number of ranks of each host, and the number of its first rank
 local function share(list, ranks)
   local shares, world, even = {}, 0, true
   for i, host in ipairs(list) do
@@ -51,7 +51,7 @@ local function share(list, ranks)
   return shares, world, even and shares[1].ranks or nil
 end
 
--- every host that is not there or has another program, in the order of the list
+-- reports all hosts that cannot be reached or have another program, in the order of the list
 local function expect_all(cluster)
   local faults = {}
   for _, link in ipairs(cluster.links) do
@@ -64,7 +64,7 @@ local function expect_all(cluster)
   end
 end
 
--- where ranks meet: the first host keeps a port for rank 0
+-- asks for the rendezvous: the first host reserves a port for rank 0
 local function ask_port(cluster)
   local first, ends = cluster.links[1], base.now_s() + MEET_S
   cluster:tell({ kind = "listen", at = os.getenv "MOONREEL_LISTEN", addr = first.host.addr }, first)
@@ -78,7 +78,8 @@ local function ask_port(cluster)
       end
     end
   end
-  base.raise("MR_E_NODE", ("host %s: no answer in %d s"):format(first.host.name, MEET_S))
+  base.raise("MR_E_NODE", ("host %s: it did not report a port for rank 0 within %d s; try: "
+    .. "moonreel doctor --hostfile FILE"):format(first.host.name, MEET_S))
 end
 
 local function address(host, port)
@@ -91,7 +92,7 @@ local function random_text()
   return (file:read(16):gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end
 
--- tell each host which ranks it has
+-- tells each host which ranks it runs
 local function start(cluster, words, o, shares, world, even)
   local port, secret, run = ask_port(cluster), random_text(), random_text()
   local dir = require("moonreel.core.process").real_path "."
@@ -120,14 +121,14 @@ end
 
 -- ---- until all have ended ----
 
--- what an end says of its cause: 6 is that of a rank which another one has failed
+-- exit code of a rank that failed because another rank did
 local NODE_FAILED <const> = 6
 
 local Watch = {}
 Watch.__index = Watch
 
--- the first failure counts, and before it one that is no consequence of another: a lost host, a
--- rank that failed by itself or stood still
+-- Records the first failure. A failure that is a consequence of another one is replaced by its
+-- cause: a lost host, or a rank that failed by itself or hung.
 function Watch:note(event, text, exit)
   local own = exit ~= NODE_FAILED or event.kind == "gone" or event.named
   if exit ~= 0 and (not self.cause or own and not self.cause.own) then
@@ -140,8 +141,8 @@ function Watch:note(event, text, exit)
   end
 end
 
--- Whole lines as they come, so that those of two hosts do not mix. When their reader goes away,
--- ranks find that out, too, at what they write next.
+-- Passes on whole lines, so that lines of two hosts do not mix. When their reader closes the pipe,
+-- ranks find out at their next write.
 function Watch:pass_on(event, file)
   local rest = event.link.rest or {}
   local text = (rest[event.kind] or "") .. event.text
@@ -166,7 +167,7 @@ function acts.rank(self, event)
   self:note(event, event.text, math.tointeger(tonumber(event.exit)))
 end
 
--- a host has nothing more to do
+-- a host has ended its work
 local function close(self, event, text, exit)
   if event.link.ended then
     return
@@ -185,14 +186,14 @@ function acts.ended(self, event)
   close(self, event, event.text, math.tointeger(tonumber(event.exit)))
 end
 
--- what it was asked for could not be done there
+-- the host could not do what was asked
 function acts.failed(self, event) close(self, event, event.text, NODE_FAILED) end
 
 function acts.gone(self, event)
   close(self, event, "is lost: " .. event.link.gone, NODE_FAILED)
 end
 
--- signals to this process are those of all ranks
+-- a signal to this process is passed on to all ranks
 local function hand_on(self)
   local number = signal.take()
   if number then
@@ -215,7 +216,7 @@ local function wait_for_all(cluster, world, stdout)
   return self
 end
 
--- the name of the host that has a rank; nil: none has
+-- the name of the host that runs a rank; nil: there is no such rank
 local function host_of(rank, list, shares)
   for i, host in ipairs(list) do
     local first = shares[i].first
@@ -225,8 +226,8 @@ local function host_of(rank, list, shares)
   end
 end
 
--- The rank that most others have found not to answer, and what one of them said of it: the first to
--- end, where two are found equally often; nil: none was.
+-- The rank that most other ranks report as not answering, and one of these reports. If two are
+-- reported equally often, it is the one that the first failed rank reports. nil: no rank.
 local function silent_rank(watch)
   local times, lines, most = {}, {}, nil
   local function count(speaker)
@@ -248,8 +249,8 @@ local function silent_rank(watch)
   return most, lines[most]
 end
 
--- The last line that the rank of a failure has said. Where that tells of another rank that gave up,
--- or does not answer, the failure is that one's.
+-- The last line that the failed rank printed. If this line says that another rank gave up or does
+-- not answer, the failure is attributed to that other rank.
 local function origin(watch, list, shares)
   local cause = watch.cause
   local line = cause.rank and watch.said[cause.rank]
@@ -266,7 +267,7 @@ local function origin(watch, list, shares)
   return line
 end
 
--- What a line says of a link that carries nothing, with the hosts of both ends; nil: no such thing.
+-- If a line reports a broken link, describes it with the hosts of both ends; nil: it does not.
 local function broken_link(line, list, shares)
   local from, to, how = line:match("rank (%d+) on %S+ cannot reach rank (%d+) (.-); try: ")
   local what = "cannot reach"
@@ -280,7 +281,7 @@ local function broken_link(line, list, shares)
     here, there, from, what, to, how:gsub("^[^:]", " %0"))
 end
 
--- one launch, as moonreel.comm.launch asks how it ended
+-- runs one launch; moonreel.comm.launch asks how it ended
 local function once(words, o)
   local list = hosts.filter(hosts.read(o.hostfile), o.include, o.exclude)
   local shares, world, even = share(list, o.ranks)
@@ -293,7 +294,7 @@ local function once(words, o)
     return { exit = 0 }
   end
   output.write(io.stdout)
-  -- the error of the rank that failed first stands last
+  -- the error of the rank that failed first is printed last
   local line = origin(watch, list, shares)
   if line then
     output.write(io.stderr, line, "\n")
@@ -307,7 +308,7 @@ end
 
 local function say(line) output.write(io.stderr, "moonreel: ", line, "\n") end
 
---- Run these words by the ranks of several hosts.
+--- Runs these words with ranks on several hosts.
 ---@param words string[]
 ---@param o table  hostfile, include, exclude; ranks: of each host, nil: as its slots
 ---   say; settings: hash that the recipe must have everywhere; stdout: a file for what ranks print

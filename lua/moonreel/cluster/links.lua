@@ -1,10 +1,10 @@
---- The links between the hosts of a file, measured by one rank on each.
+--- Measures the links between the hosts of a file, with one rank on each host.
 -- @module moonreel.cluster.links
 local json = require "moonreel.core.json"
 
 local links = {}
 
--- what each rank runs; the first one prints what all have measured, and how fast a sum of all is
+-- the program of each rank; the first rank prints all results and the speed of an all-reduce
 local PROGRAM = [[
 local world = require("moonreel.comm").world { deadline_s = 30 }
 local base, links = require "moonreel.core.base", require "moonreel.comm.links"
@@ -20,11 +20,11 @@ if world:rank() == 0 then
 end
 ]]
 
---- Measure them.
+--- Measures the links.
 ---@param opts table           hostfile, include, exclude
 ---@return table|nil found     of moonreel.comm.links.measure; sum: bytes per second of each host in
 ---   a sum of all
----@return string|nil problem  why ranks of all hosts do not meet
+---@return string|nil problem  why the ranks could not form a group
 function links.measure(opts)
   local said = {}
   local stdout = { write = function(_, text) said[#said + 1] = text end, flush = function() end }
@@ -36,7 +36,7 @@ function links.measure(opts)
   end
   local read, found = pcall(json.decode, table.concat(said))
   if code ~= 0 or not read then
-    return nil, text or "ranks of all hosts do not meet"
+    return nil, text or "the ranks of the hosts could not connect to each other"
   end
   return found
 end

@@ -14,8 +14,8 @@ local watch = require "moonreel.life.watch"
 
 local node = {}
 
--- seconds: between two signs of life; without one; for a last checkpoint when the launcher is lost;
--- between the message, SIGTERM and SIGKILL
+-- seconds: between two heartbeats; without a heartbeat until a side is lost; for a last checkpoint
+-- when the launcher is lost; between the message, SIGTERM and SIGKILL
 local BEAT_S, SILENT_S, SAVE_S, GRACE_S = 2, 30, 15, 5
 local TERM <const> = 15
 
@@ -26,12 +26,12 @@ function Node:say(message)
   self.there = self.io.output:write(frames.encode(message)) and self.there
 end
 
--- ---- what the launcher asks for ----
+-- ---- requests of the launcher ----
 
 local orders = {}
 
--- the port at which rank 0 will listen: where the launcher chooses, else at the address by which
--- other hosts know this one, where it is one of this host's own; else everywhere
+-- Reserves the port of rank 0: at the address that the launcher chooses; else at the address by
+-- which other hosts reach this host, if it is an address of this host; else at all addresses.
 function orders.listen(self, order)
   local addr = order.addr and (order.addr:match "^[%d.]+$" or order.addr:match ":") and order.addr
   local own, fd, port = pcall(core.listen, order.at or addr)
@@ -74,19 +74,19 @@ function orders.stop(self, order)
   end
 end
 
--- Where the streams of ranks go: what they print as "out", the rest as "err".
+-- the streams of ranks: their standard output is "out", the rest is "err"
 local STREAMS <const> = { out = "lines", err = "errors" }
 
--- no one reads them any more
+-- the launcher no longer reads the output
 function orders.drop(self, order)
   local name = STREAMS[order.what]
   self.io[name]:close()
   self.io[name] = nil
 end
 
--- what takes its time waits between two turns of the helper's day
+-- a slow question is answered between two turns of the main loop
 function orders.ask(self, order)
-  local answer = assert(self.answers[order.what], "no such question")
+  local answer = assert(self.answers[order.what], "there is no such question")
   self.asked[#self.asked + 1] = coroutine.create(function()
     local value, bytes = answer(order, coroutine.yield)
     return json.encode(value), bytes
@@ -101,14 +101,14 @@ local function fail(self, problem)
 end
 
 local function obey(self, order)
-  local act = orders[order.kind] or error("no such order", 0)
+  local act = orders[order.kind] or error("there is no such request", 0)
   local good, problem = pcall(act, self, order)
   if not good then
     fail(self, problem)
   end
 end
 
--- go on with what was asked, as far as it goes without waiting
+-- continues the answer as far as possible without waiting
 local function answer(self)
   for i = #self.asked, 1, -1 do
     local good, result, bytes = coroutine.resume(self.asked[i])
@@ -123,7 +123,7 @@ local function answer(self)
   end
 end
 
--- ---- its day ----
+-- ---- main loop ----
 
 local function hear(self)
   local bytes = self.io.input:read()
@@ -156,7 +156,7 @@ local function pass_all(self)
   return pass_on(self, "err") or more
 end
 
--- the streams that it listens to
+-- the streams that it reads
 local function open_streams(self)
   local list = { self.there and self.io.input or nil }
   for _, name in pairs(STREAMS) do
@@ -165,7 +165,7 @@ local function open_streams(self)
   return list
 end
 
--- ranks of this host that stand still are reported, and ended when they do so for too long
+-- reports ranks of this host that hang, and ends them if they hang too long
 local function look_at_ranks(self)
   for _, event in ipairs(self.eye:look()) do
     self:say { kind = "err", text = ("moonreel: host %s: %s\n"):format(
@@ -178,7 +178,7 @@ local function look_at_ranks(self)
   end
 end
 
--- how it went, as soon as one has failed and when all have ended
+-- reports a failure at once, and the end of all ranks
 local function tell_ends(self, left)
   local ended = self.running:ended()
   local message = { exit = ended.exit, rank = ended.rank or -1, text = ended.text or "",
@@ -198,8 +198,8 @@ local function tell_ends(self, left)
   end
 end
 
--- The launcher is lost. Its other hosts find the same, so that all ranks save together; where they
--- do not, they are ended. A second request would end them at once.
+-- The launcher is lost. The helpers on the other hosts notice the same, so all ranks save together;
+-- ranks that do not end are terminated later. A second request would end them immediately.
 local function let_end(self, now)
   if not self.lost then
     self.lost = now
@@ -226,8 +226,8 @@ local function beat(self)
   end
 end
 
---- Serve the launcher at this process's input and output until it hangs up.
----@param answers table<string, fun(order: table): table>  to questions, by their name
+--- Serves the launcher on this process's input and output until the launcher disconnects.
+---@param answers table<string, fun(order: table): table>  functions that answer questions, by name
 ---@return integer exit code
 function node.run(answers)
   local now = base.now_s()

@@ -28,7 +28,7 @@ local function same_program(report, hosts)
   end
 end
 
--- answers of the hosts that are there; the others have been reported
+-- asks the reachable hosts; the others have been reported already
 local function ask(hosts, what, more)
   local rows = {}
   for i, row in ipairs(hosts:ask(what, more)) do
@@ -42,11 +42,12 @@ local function same_recipe(report, hosts, recipe)
   for _, row in ipairs(ask(hosts, "recipe", { recipe = recipe, dir = process.real_path "." })) do
     local hash = row.answer and row.answer.hash
     report:add(row.host, "recipe", hash == own and "ok" or "wrong", not hash and row.reason
-      or hash == own and hash or ("%s here %s: other files"):format(hash, own))
+      or hash == own and hash or ("%s, but %s here; expected the same files; try: copy the "
+      .. "recipe to this host"):format(hash, own))
   end
 end
 
--- one file system: what is written here is read there
+-- checks that all hosts use one file system: they can read what this host writes
 local function same_store(report, hosts, dir)
   base.make_dir(dir)
   local path = ("%s/.moonreel-doctor-%d"):format(process.real_path(dir), base.pid())
@@ -102,7 +103,7 @@ local function own_checks(report, hosts, dir)
   end
 end
 
---- What the checks find, and the exit code as far as hosts did not answer.
+--- Runs the checks; the exit code is 6 if a host did not answer.
 ---@param opts table          hostfile, include, exclude, outputs
 ---@param recipe string|nil
 ---@return table[] rows       {host, what, state, text}

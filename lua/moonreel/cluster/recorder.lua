@@ -1,5 +1,5 @@
---- Reports the state of a host of a run repeatedly, in a separate process: a driver that does not
--- answer delays no step. The newest state is in the run's folder, from where the first rank copies
+--- Records the state of a host of a run repeatedly. It is a separate process, so a driver that
+-- hangs does not delay steps. The newest state is in a file of the run, and the first rank copies
 -- it into the journal.
 -- @module moonreel.cluster.recorder
 local answers = require "moonreel.cluster.answers"
@@ -11,9 +11,9 @@ local run = require "moonreel.run"
 
 local recorder = {}
 
-local LOOK_S <const> = 0.5 -- between two looks for the rank
+local LOOK_S <const> = 0.5 -- between two checks that the rank exists
 
---- Seconds after which GPUs and links are given up.
+--- Seconds to wait for GPUs and links.
 recorder.answer_s = 20
 
 --- The file of a host, in the folder log/ of a run.
@@ -27,7 +27,7 @@ function recorder.host()
   return ((os.getenv "MOONREEL_HOST" or answers.hostname()):gsub("[^%w.-]", "-"))
 end
 
--- links and GPUs as `moonreel health` has them: asked by a child, which can be given up
+-- links and GPUs as `moonreel health` shows them; a child process asks, because it can be abandoned
 local function health()
   local done = process.run({ process.program(), "health", "--json" }, "",
     { deadline_s = recorder.answer_s, quiet = true })
@@ -36,7 +36,7 @@ local function health()
   return answer or { links = {}, gpus = {}, silent = done.timed_out }
 end
 
--- numbers that a text of /proc has behind a word
+-- numbers after a word in a file of /proc
 local function number_in(path, pattern)
   local good, text = pcall(base.read_file, path)
   return good and tonumber(text:match(pattern)) or nil
@@ -58,8 +58,8 @@ local function add_gpus(line, answer)
   end
 end
 
--- Bytes per second of a link, and its errors, since the look before; a counter that is smaller than
--- it was has started again. Links that carry nothing are left out.
+-- Adds bytes per second and errors of each link since the last record; a counter that became
+-- smaller was reset. Links without traffic are left out.
 local function add_links(line, answer, before)
   local now = {}
   for _, link in ipairs(answer.links) do
@@ -86,16 +86,17 @@ local function add_links(line, answer, before)
 end
 
 --- The state of this host.
----@param before table  of the look before; {} of the first
----@return table line   host, wall, scalars: numbers by name; faults: what is wrong, nil: nothing
----@return table        for the next look
+---@param before table  the record before this one; {} for the first
+---@return table line   host, wall, scalars: numbers by name; faults: problems, nil: there are none
+---@return table        argument `before` of the next call
 function recorder.look(before)
   local answer = health()
   local line = { host = recorder.host(), now_s = base.now_s(), wall = base.wall_s(), faults = {},
     scalars = { load = number_in("/proc/loadavg", "^%S+"),
       free_memory_bytes = (number_in("/proc/meminfo", "MemAvailable:%s*(%d+) kB") or 0) * 1024 } }
   if answer.silent then
-    line.faults[1] = ("its GPUs and links do not answer within %g s"):format(recorder.answer_s)
+    line.faults[1] = ("its GPUs and links did not answer within %g s; the driver may hang"):format(
+      recorder.answer_s)
   end
   add_gpus(line, answer)
   local kept = { now_s = line.now_s, links = add_links(line, answer, before) }
@@ -103,7 +104,7 @@ function recorder.look(before)
   return line, kept
 end
 
---- Write the state of this host into a run until its launch or the rank that started this ends.
+--- Writes the state of this host into a run until its launch, or the rank that started this, ends.
 ---@param dir string     the run's folder, or that of the stage
 ---@param fence integer  of the launch
 ---@param every number   seconds
@@ -122,7 +123,7 @@ function recorder.run(dir, fence, every, pid, start)
       local line
       line, kept = recorder.look(kept)
       line.fence, line.number = fence, number
-      -- a disk that is full has room again one day
+      -- the disk may have free space again later
       if works() then
         pcall(base.replace_file, path, json.encode(line))
       end

@@ -10,12 +10,12 @@ local stream = require "moonreel.core.stream"
 
 local remote = {}
 
--- hosts that are called at once, and seconds: until a host has answered, between two signs of life,
--- without one; for a helper to end
+-- the number of hosts called at once, and seconds: until a host must have answered, between two
+-- heartbeats, without a heartbeat until a host is lost, for a helper to end
 local FAN_OUT, ANSWER_S, BEAT_S, SILENT_S, CLOSE_S = 64, 15, 2, 20, 1
-local MOST <const>, PIPES <const> = 2048, 3 -- hosts; pipes to a remote shell
+local MOST <const>, PIPES <const> = 2048, 3 -- the most hosts; pipes to a remote shell
 
--- what helpers say: the texts that messages of each kind have
+-- the messages that helpers send, and the texts in each
 local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, out = { "text" },
   err = { "text" }, rank = { "text", "exit" }, ended = { "text", "exit" }, failed = { "text" },
   answer = { "json" } }
@@ -23,11 +23,11 @@ local SAYS = { hello = { "program", "version" }, beat = {}, port = { "port" }, o
 ---@class moonreel.cluster.Link
 ---@field host moonreel.comm.Host
 ---@field up boolean        its helper has answered
----@field gone string|nil   why it is not there any more
----@field hello table       what the helper said first
----@field said string[]     last lines of its remote shell
+---@field gone string|nil   why it is lost
+---@field hello table       the first message of the helper
+---@field said string[]     the last lines of its remote shell
 
---- The line about a host whose helper is another program than this one; nil where it is not.
+--- Describes a host whose helper is another build than this program; nil: the builds are the same.
 ---@param link moonreel.cluster.Link
 ---@return string|nil
 function remote.other_build(link) return link.hello and build.other(link.hello) end
@@ -41,7 +41,7 @@ function remote.words(host)
     words[#words + 1] = word
   end
   words[1] = words[1] or "ssh"
-  -- ssh hands the rest to a login shell, so nothing there may need quoting
+  -- ssh passes the rest to a login shell, so the words must need no quoting
   if not program:match("^[%w_./+-]+$") then
     base.raise("MR_E_NODE", ("%s: a remote shell would misread this path; try: a path of letters, "
       .. "digits and ._/+-"):format(program))
@@ -69,8 +69,8 @@ local function start(link)
   link.child, link.reader = child, frames.reader()
 end
 
--- Children that are not needed any more have a moment to end by themselves, all of them the same
--- one; the exit code of the last.
+-- Waits a moment, once for all of them, for children that are no longer needed to end by
+-- themselves. Returns the exit code of the last.
 local function end_all(children)
   local ends, code = base.now_s() + CLOSE_S, nil
   for _, child in ipairs(children) do
@@ -88,7 +88,7 @@ local function end_all(children)
   return code
 end
 
--- take the children of links; none where they have gone
+-- the children of links, which are removed from them
 local function children_of(links)
   local list = {}
   for _, link in ipairs(links) do
@@ -97,7 +97,7 @@ local function children_of(links)
   return list
 end
 
--- hosts that are given up, each with its reason
+-- marks hosts as lost, each with its reason
 local function lose(reasons)
   local links = {}
   for link, reason in pairs(reasons) do
@@ -108,7 +108,7 @@ local function lose(reasons)
   end_all(children_of(links))
 end
 
---- Call all hosts; returns when each has answered or is gone.
+--- Calls all hosts; returns when each host has answered or is lost.
 ---@param list moonreel.comm.Host[]
 ---@return table cluster  links: moonreel.cluster.Link[], in the order of the list
 function remote.open(list)
@@ -137,7 +137,7 @@ function remote.open(list)
     local late = {}
     for _, link in ipairs(self.links) do
       if link.child and not link.up and base.now_s() - link.began > ANSWER_S then
-        late[link] = ("no answer in %d s"):format(ANSWER_S)
+        late[link] = ("it did not answer within %d s"):format(ANSWER_S)
       end
       open = open or not (link.up or link.gone or late[link])
     end
@@ -146,7 +146,7 @@ function remote.open(list)
   return self
 end
 
--- the lines that a remote shell prints itself
+-- the lines that the remote shell itself prints
 local function listen_to_shell(link)
   local text = link.child.errors:read()
   link.quiet = not text
@@ -159,7 +159,7 @@ local function listen_to_shell(link)
   end
 end
 
--- the messages in these bytes; raises a text where a helper of this build would not say them
+-- decodes messages; raises a text if a helper of this build would not send them
 local function understand(reader, bytes)
   local messages = reader:feed(bytes)
   for _, message in ipairs(messages) do
@@ -182,7 +182,7 @@ local function listen_to(link, events)
   local bytes = link.child.output:read()
   listen_to_shell(link)
   if not bytes then
-    -- what it said last may still be on its way
+    -- its last message may still arrive
     for _ = 1, 20 do
       if not stream.wait({ link.child.errors }, 10) then
         break
@@ -236,8 +236,8 @@ local function watch(self, events)
   lose(silent)
 end
 
---- Wait at most so long for what hosts say: messages with their link, {kind = "gone"} of hosts that
--- are lost.
+--- Waits at most `ms` for messages of hosts. Each message has its link; {kind = "gone"} reports a
+-- host that is lost.
 ---@param ms integer
 ---@return table[]
 function Cluster:turn(ms)
@@ -255,7 +255,7 @@ function Cluster:turn(ms)
       end
     end
   end
-  -- what could not be written at once
+  -- writes what could not be written before
   for _, link in ipairs(self.links) do
     if link.child then
       link.child.input:write("")
@@ -265,7 +265,7 @@ function Cluster:turn(ms)
   return events
 end
 
---- Tell one host, or all that are there.
+--- Sends a message to one host, or to all hosts that are reachable.
 ---@param message table
 ---@param link moonreel.cluster.Link|nil
 function Cluster:tell(message, link)
@@ -276,7 +276,7 @@ function Cluster:tell(message, link)
   end
 end
 
---- Ask all hosts the same; the answers by host, in the order of the list: {host, answer or reason}.
+--- Asks all hosts the same question. Returns {host, answer or reason} in the order of the list.
 ---@param question table  a message
 ---@param deadline_s number
 ---@return table[]
@@ -300,12 +300,12 @@ function Cluster:ask(question, deadline_s)
     list[i] = { host = link.host.name, came_s = event and event.came_s,
       answer = event and event.kind == "answer" and event or nil,
       reason = link.gone or event and event.text
-        or not event and ("no answer in %g s"):format(deadline_s) or nil }
+        or not event and ("it did not answer within %g s"):format(deadline_s) or nil }
   end
   return list
 end
 
---- Hang up; helpers end by themselves.
+--- Disconnects; helpers then end by themselves.
 function Cluster:close()
   end_all(children_of(self.links))
 end

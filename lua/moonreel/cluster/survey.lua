@@ -1,4 +1,4 @@
---- Questions to all hosts of a file, or to this one alone; shared by the commands about hosts.
+--- Asks all hosts of a file, or this host alone; shared by the commands about hosts.
 -- @module moonreel.cluster.survey
 local answers = require "moonreel.cluster.answers"
 local base = require "moonreel.core.base"
@@ -9,11 +9,11 @@ local survey = {}
 
 local ANSWER_S = 20
 
---- Options of such commands.
+--- Options of these commands.
 survey.options = {
-  { "--hostfile FILE", "the hosts (default: this one)" },
-  { "--include HOSTS", "only these, as a,b" },
-  { "--exclude HOSTS", "all but these" },
+  { "--hostfile FILE", "file that lists the hosts (default: only this host)" },
+  { "--include HOSTS", "only these hosts, as a,b" },
+  { "--exclude HOSTS", "all hosts except these" },
   { "--json", "print JSON" },
 }
 
@@ -26,7 +26,7 @@ function Survey:close()
 end
 Survey.__close = Survey.close
 
---- Call the hosts that the options name.
+--- Connects to the hosts that the options name.
 ---@param opts table  hostfile, include, exclude
 ---@param own table|nil  further answers of this host (default: moonreel.cluster.answers)
 function survey.open(opts, own)
@@ -40,10 +40,10 @@ function survey.open(opts, own)
   return self
 end
 
---- The same question to all: in the order of the file, {host, answer} or {host, reason}.
+--- Asks all hosts the same question: {host, answer} or {host, reason}, in the order of the file.
 ---@param what string
 ---@param more table|nil  fields of the question
----@param wait_s number|nil  that the answer may take in addition to its way
+---@param wait_s number|nil  additional time for the answer
 ---@return table[]
 function Survey:ask(what, more, wait_s)
   local question = { kind = "ask", what = what }
@@ -77,10 +77,10 @@ function survey.all_there(rows)
   return true
 end
 
---- Say of each host that has not answered why, where no JSON does.
+--- Prints why each missing host has not answered, unless the output is JSON.
 ---@param rows table[]  of ask
 ---@param opts table
----@return integer exit code  6 where there is one
+---@return integer exit code  6 if a host has not answered
 function survey.tell_missing(rows, opts)
   local code = 0
   for _, row in ipairs(rows) do
@@ -92,11 +92,11 @@ function survey.tell_missing(rows, opts)
   return code
 end
 
---- Print rows about hosts: those that did not answer say why. The exit code: 0 only where every
--- host has answered.
----@param rows table[]     of ask; JSON has them as they are
----@param columns table[]  of the table, behind the host
----@param lines fun(row: table): table[]  its lines of one host's answer
+--- Prints rows about hosts. For hosts that did not answer it prints the reason. The exit code is 0
+-- only if all hosts have answered.
+---@param rows table[]     result of ask; JSON contains them unchanged
+---@param columns table[]  columns of the table after the host
+---@param lines fun(row: table): table[]  makes the lines of one host's answer
 ---@param opts table
 ---@return integer exit code
 function survey.print(rows, columns, lines, opts)
@@ -118,12 +118,12 @@ function survey.print(rows, columns, lines, opts)
   return survey.tell_missing(rows, opts)
 end
 
---- A whole command: ask all hosts, judge each answer, print.
+--- Runs a whole command: asks all hosts, judges each answer and prints the result.
 ---@param command table    its options are survey.options
 ---@param args string[]    of the command line
 ---@param what string      the question
----@param judge fun(answer: table)  adds what is made of it
----@param columns table[]  as survey.print, as is the next
+---@param judge fun(answer: table)  adds conclusions to an answer
+---@param columns table[]  as for survey.print, as is `lines`
 ---@param lines fun(row: table): table[]
 ---@param more fun(rows: table[], opts: table)|nil  adds to the answers of all hosts
 ---@return integer exit code
