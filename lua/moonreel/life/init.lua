@@ -1,4 +1,4 @@
---- Launches of this host and user: the pages on which their ranks publish their state.
+--- The launches of this host and user, and the pages on which their ranks publish their state.
 -- @module moonreel.life
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 
 local life = {}
 
--- does a launch still have a process?
+-- does a launch still have a running process?
 local function lives(page, about)
   if core.state(about.pid, about.start) then
     return true
@@ -19,13 +19,13 @@ local function lives(page, about)
   return #core.processes(about.token, about.uid) > 0
 end
 
---- Pages of launches that live, the newest last. Those of launches that were lost are removed.
+--- The pages of running launches, the newest last. Pages of launches that were lost are removed.
 ---@return table[]  {page = mr.Life, about = table, path}
 function life.launches()
   local folder, found = core.registry(), {}
   for _, name in ipairs(folder and base.list_dir(folder) or {}) do
     local path = folder .. "/" .. name
-    -- one may go while we look
+    -- a page may disappear during the search
     local good, page = pcall(core.open, path)
     if good then
       local about = page:about()
@@ -41,7 +41,7 @@ function life.launches()
   return found
 end
 
--- the launches of which `wanted` holds
+-- the launches that `wanted` accepts
 local function chosen(wanted)
   local found = {}
   for _, one in ipairs(life.launches()) do
@@ -54,9 +54,9 @@ local function chosen(wanted)
   return found
 end
 
---- Launches that work for a run directory, or for stages of it.
+--- The launches that work on a run directory, or on its stages.
 ---@param dir string
----@return table[]  as of launches
+---@return table[]  as for launches
 function life.of_run(dir)
   local path = process.real_path(dir)
   return chosen(function(about)
@@ -65,16 +65,16 @@ function life.of_run(dir)
   end)
 end
 
---- Launches by the number of their process, which they have before they have a run directory.
+--- The launches with this process id, which they have before they have a run directory.
 ---@param pid integer
----@return table[]  as of launches
+---@return table[]  as for launches
 function life.of_launch(pid)
   return chosen(function(about) return about.pid == pid end)
 end
 
---- What runs on this host, for people: a row per launch.
----@return table[]  {launch: its process, ranks, phase and step: of the rank that is least far, run:
----   its directory, nil: it has none yet, command}
+--- The launches on this host for display, one row each.
+---@return table[]  {launch: its process id; ranks; phase and step of the slowest rank; run: its
+---   directory, nil: it has none yet; command}
 function life.rows()
   local phases, rows = {}, {}
   for i, phase in ipairs(require("moonreel.life.watch").phases) do

@@ -1,4 +1,4 @@
---- Presents the pages of one job's ranks on this host as one page, if another launcher has started
+--- Presents the pages of one job's ranks on this host as one page, when another launcher started
 -- each rank separately.
 -- @module moonreel.life.joined
 local life = require "moonreel.life"
@@ -6,19 +6,19 @@ local life = require "moonreel.life"
 local joined = {}
 
 ---@class moonreel.life.Joined
----@field list integer[]  its ranks so far, ascending
+---@field list integer[]  the known ranks, ascending
 local Joined = {}
 Joined.__index = Joined
 
---- The ranks of a job that have begun on this host.
----@param job string   as they publish it
----@param host string  its name
+--- The ranks of a job that have started on this host.
+---@param job string   the job id that the ranks publish
+---@param host string  name of this host
 ---@return moonreel.life.Joined
 function joined.new(job, host)
   return setmetatable({ job = job, host = host, pages = {}, paths = {}, list = {} }, Joined)
 end
 
---- Take in ranks that have begun meanwhile.
+--- Adds ranks that have started since the last call.
 function Joined:refresh()
   for _, one in ipairs(life.launches()) do
     local about = one.about
@@ -32,19 +32,19 @@ function Joined:refresh()
   table.sort(self.list)
 end
 
---- As of mr.Life, of the first rank; list: all ranks, which need not follow each other.
+--- Like mr.Life:about, of the first rank; list: all ranks, which need not be consecutive.
 function Joined:about()
   local about = self.pages[self.list[1]]:about()
   about.ranks, about.list = #self.list, self.list
   return about
 end
 
---- As of mr.Life, as are the next.
+--- This method and the following ones are like those of mr.Life.
 function Joined:rank(rank) return self.pages[rank]:rank(rank) end
 function Joined:ops(rank) return self.pages[rank]:ops(rank) end
 function Joined:own_s(rank, step) return self.pages[rank]:own_s(rank, step) end
 
---- The longest of all pages; how many durations they have together.
+--- The largest quantile of all pages, and the total number of durations.
 function Joined:quantile(phase, share)
   local longest, count = 0, 0
   for _, page in pairs(self.pages) do
@@ -54,7 +54,7 @@ function Joined:quantile(phase, share)
   return longest, count
 end
 
---- Does any of its ranks live?
+--- Does any of its ranks still run?
 ---@return boolean
 function Joined:lives()
   for _, rank in ipairs(self.list) do

@@ -1,4 +1,4 @@
---- Saves a report on a rank that hung: a file in the run's folder log/.
+--- Saves a report about a rank that hangs: a file in the run's folder log/.
 -- @module moonreel.life.report
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -6,9 +6,9 @@ local stacks = require "moonreel.life.stacks"
 
 local report = {}
 
-local OPS <const> = 50 -- of each rank, the newest
+local OPS <const> = 50 -- the newest operations of each rank in a report
 
---- Everything that a page tells now, with an event of the watch.
+--- Collects the current contents of a page and an event of the watch.
 ---@param page mr.Life
 ---@param event table
 ---@return table
@@ -28,10 +28,10 @@ function report.of(page, event)
     ranks = ranks }
 end
 
---- Write it where the run keeps its logs.
+--- Writes the report into the log folder of the run.
 ---@param page mr.Life
 ---@param event table
----@return string|nil path  nil: the run has no folder yet, or none that can be written to
+---@return string|nil path  nil: the run has no folder yet, or the folder cannot be written
 function report.write(page, event)
   local dir = page:about().dir
   local path = dir and ("%s/log/hang-step-%d-rank-%d.json"):format(dir, event.step, event.rank)

@@ -1,22 +1,22 @@
---- Compares the last operations between ranks, from their rings: finds the first operation that
--- differs, and the ranks that differ there.
+--- Compares the last operations of ranks, which their rings record. It finds the first operation
+-- that differs, and the ranks where it differs.
 -- @module moonreel.life.rings
 local rings = {}
 
--- what all ranks of a group must have alike of a call; counts that differ by rank are given as 0
+-- what a call must have in common on all ranks of a group; counts that may differ by rank are 0
 local function signature(op)
   return ("%s %d %s"):format(op.kind, op.count, op.dtype or "")
 end
 
---- An operation as people read it: "all_reduce 7 (64 f32)".
----@param op table  as of mr.Life
+--- An operation as text: "all_reduce 7 (64 f32)".
+---@param op table  as mr.Life returns it
 ---@return string
 function rings.text(op)
   local text = ("%s %d"):format(op.kind, op.seq)
   return op.count > 0 and ("%s (%d %s)"):format(text, op.count, op.dtype) or text
 end
 
--- calls of all ranks: list of {group, seq, by = {rank = op}}, in the order in which they began
+-- the calls of all ranks: list of {group, seq, by = {rank = op}}, in the order of their start
 local function merged(logs)
   local calls, found = {}, {}
   for rank, log in pairs(logs) do
@@ -34,7 +34,7 @@ local function merged(logs)
   return calls
 end
 
--- ranks that take part in a group: who ever made a call of it
+-- the members of a group: all ranks that ever made a call in it
 local function members(logs)
   local groups = {}
   for rank, log in pairs(logs) do
@@ -46,7 +46,7 @@ local function members(logs)
   return groups
 end
 
--- the ranks of `call` that are not like most of them: {rank = true}, and the signature of most
+-- the ranks of `call` that differ from the majority: {rank = true}, and the majority's signature
 local function odd_ones(call)
   local votes, most = {}, nil
   for _, op in pairs(call.by) do
@@ -74,16 +74,16 @@ local function first_of(set)
   return first
 end
 
--- the newest operation that a rank has begun
+-- the newest operation that a rank has started
 local function newest(log)
   return log[#log]
 end
 
---- The first call that ranks did not make alike: one made another one in its place, or has not
--- come to it though others wait there.
+--- Finds the first call that ranks did not make alike: a rank made another call instead, or has not
+-- reached this call while others wait in it.
 ---@param logs table  rank -> operations, oldest first (mr.Life:ops)
----@return table|nil  {rank, op = what it did last or instead, expected = what the others did,
---   late: it has not come to it}
+---@return table|nil  {rank, op = its last or different call, expected = the call of the others,
+---   late: it has not reached the call}
 function rings.first_difference(logs)
   local groups = members(logs)
   for _, call in ipairs(merged(logs)) do
@@ -95,7 +95,7 @@ function rings.first_difference(logs)
     if rank then
       return { rank = rank, op = call.by[rank], expected = expected }
     end
-    -- a ring forgets: only what somebody waits in counts as missing elsewhere
+    -- a ring keeps only the newest calls: a call counts as missing only if another rank waits in it
     local waits = false
     for _, op in pairs(call.by) do
       waits = waits or not op.ended_s
@@ -111,8 +111,8 @@ function rings.first_difference(logs)
   end
 end
 
---- The same in words: "rank 2 makes barrier 7, where the others make all_reduce 7 (64 f32)".
----@param found table  as of first_difference
+--- Describes it: "rank 2 makes barrier 7, where the others make all_reduce 7 (64 f32)".
+---@param found table  result of first_difference
 ---@return string
 function rings.story(found)
   local at = found.op and (found.op.where and " at " .. found.op.where or "") or ""

@@ -1,5 +1,5 @@
---- Where the ranks of a launch are: frames of all their threads, and their published Lua frames,
--- phases and calls. Ranks at the same place are grouped.
+--- Where the ranks of a launch are: the native frames of all threads, and the published Lua frames,
+-- phases and calls. Ranks at the same place form a group.
 -- @module moonreel.life.stacks
 local core = require "moonreel.core.life"
 local rings = require "moonreel.life.rings"
@@ -14,7 +14,7 @@ local function lines(text)
   return list
 end
 
---- A rank: what it publishes and its threads, the main one first.
+--- Inspects one rank: what it publishes, and its threads, the main thread first.
 ---@param page mr.Life
 ---@param rank integer
 ---@return table  {rank, pid, state, phase, step, clip, call, waits, lua, threads, problem}
@@ -31,8 +31,8 @@ function stacks.of_rank(page, rank)
     where = call and call.where, lua = lines(r.frames), threads = threads, problem = problem }
 end
 
--- What must be equal of two ranks that stand together. One that waits for others is where it
--- waits, whichever of its looks it is at; other threads are where their work takes them.
+-- The key that ranks of a group have in common. A rank that waits for others is at the place where
+-- it waits, whatever its main thread does; the places of other threads do not count.
 local function place(one)
   local main = not one.waits and one.threads[1]
   return table.concat({ tostring(one.state == "T"), one.phase, one.call or "",
@@ -40,7 +40,7 @@ local function place(one)
     main and table.concat(main.frames, "\n") or "" }, "\0")
 end
 
---- Numbers as ranges: "0-2, 5".
+--- Formats numbers as ranges: "0-2, 5".
 ---@param list integer[]  ascending
 ---@return string
 function stacks.ranges(list)
@@ -56,9 +56,9 @@ function stacks.ranges(list)
   return table.concat(parts, ", ")
 end
 
---- Groups of ranks that are at the same place become one, the smallest come first.
----@param list table[]  of groups, of several hosts
----@return table[]      {ranks = integer[], one of them as of of_rank}
+--- Merges groups of ranks that are at the same place; the smallest groups come first.
+---@param list table[]  groups of one or more hosts
+---@return table[]      {ranks = integer[], and the fields that of_rank returns for one of them}
 function stacks.fold(list)
   local groups, found = {}, {}
   for _, group in ipairs(list) do
@@ -81,8 +81,8 @@ function stacks.fold(list)
   return groups
 end
 
---- Ranks of launches, as of fold.
----@param launches table[]  of moonreel.life
+--- Groups the ranks of launches, as fold does.
+---@param launches table[]  launches of moonreel.life
 ---@return table[]
 function stacks.groups(launches)
   local list = {}
@@ -94,11 +94,11 @@ function stacks.groups(launches)
   return stacks.fold(list)
 end
 
--- threads with equal frames together: {threads, thread}
+-- groups threads with equal frames: {threads, thread}
 local function folded(threads)
   local out, found = {}, {}
   for i, thread in ipairs(threads) do
-    -- the main thread stands alone
+    -- the main thread is never grouped
     local key = i == 1 and 1 or table.concat(thread.frames, "\n") .. "\0" .. (thread.waits or "")
     if not found[key] then
       found[key] = { count = 0, thread = thread }
@@ -109,8 +109,8 @@ local function folded(threads)
   return out
 end
 
---- A group as people read it.
----@param group table  of groups
+--- A group as text.
+---@param group table  one of groups()
 ---@return string
 function stacks.text(group)
   local one, out = group.one, {}

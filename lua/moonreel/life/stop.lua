@@ -1,7 +1,7 @@
---- Stops a run's processes on this host: first by a request, so that the run saves; then
--- terminates; then kills. Only processes that surely belong to the run are reached: its launch's
--- page names process, start time and owner, and all processes of the launch have its token in their
--- environment.
+--- Stops a run's processes on this host. First a request lets the run save and end; then the
+-- processes are terminated; then killed. Only processes that certainly belong to the run are
+-- signalled: the page of its launch names process, start time and owner, and all processes of the
+-- launch have its token in their environment.
 -- @module moonreel.life.stop
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -11,7 +11,7 @@ local stop = {}
 local TERM <const>, KILL <const>, CONT <const> = 15, 9, 18
 local LOOK_S <const> = 0.02
 
--- every process of a launch that lives: its launcher, ranks, and what these have started
+-- all running processes of a launch: the launcher, the ranks, and their children
 local function processes(one)
   local about, list, seen = one.about, {}, {}
   local function add(pid, start)
@@ -39,8 +39,8 @@ local function send(one, list, number)
   return reached
 end
 
--- Ask once: the launcher hands it on to its ranks; without one each rank is asked. What is stopped
--- goes on, to hear it.
+-- Sends the request once: to the launcher, which passes it to its ranks, or to each rank if there
+-- is no launcher. Stopped processes are continued, so that they receive it.
 local function ask(one)
   local about = one.about
   send(one, processes(one), CONT)
@@ -56,7 +56,7 @@ local function ask(one)
   end
 end
 
--- wait until nothing lives, at most so long; what is left
+-- waits until no process is left, at most for `seconds`; returns the processes that are left
 local function wait(one, seconds, pause)
   local limit = base.now_s() + seconds
   while true do
@@ -68,7 +68,7 @@ local function wait(one, seconds, pause)
   end
 end
 
--- ranks of a launch that have begun, and the largest step of any
+-- the number of ranks that have started, and the largest step of any
 local function ranks_of(one)
   local ranks, step = 0, 0
   for rank = one.about.first, one.about.first + one.about.ranks - 1 do
@@ -78,7 +78,7 @@ local function ranks_of(one)
   return ranks, step
 end
 
--- stop one launch: how many of its processes ended in which way
+-- stops one launch; returns how many of its processes ended in which way
 local function stop_launch(one, o)
   local ranks = ranks_of(one)
   local row = { ranks = ranks, terminated = 0, killed = 0, left = 0 }
@@ -98,11 +98,11 @@ local function stop_launch(one, o)
   return row
 end
 
---- Stop launches of this host, those of one run.
----@param launches table[]  of moonreel.life, which are closed
----@param o table        save_s: to save and end by themselves, end_s: after each further signal;
----   pause: a function that waits between two looks, base.sleep where no other task has to go on
----@param newest function(dir) -> the newest step that is committed, or nil
+--- Stops launches of one run on this host.
+---@param launches table[]  launches of moonreel.life, which are closed here
+---@param o table        save_s: time to save and end; end_s: time after each further signal; pause:
+---   function that waits between two checks (default: base.sleep)
+---@param newest function(dir) -> the newest committed step, or nil
 ---@return table row     {host, ranks, saved, terminated, killed, left, free_bytes, time_s}
 function stop.run(launches, o, newest)
   local started = base.now_s()
@@ -115,7 +115,7 @@ function stop.run(launches, o, newest)
     local step = newest(one.about.dir)
     row.saved = row.saved + (step and step >= done.step and done.ranks or 0)
     row.host = one.about.host
-    -- a launch that could not tidy up has left its page
+    -- a launch that was killed could not remove its page
     if done.left == 0 then
       os.remove(one.path)
     end

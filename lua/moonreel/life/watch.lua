@@ -1,6 +1,6 @@
---- Watches the ranks of a page: which rank hangs, in which phase and operation; which is slower
--- than the others. It reads the page and the system's view of processes, so it also detects ranks
--- that are blocked or stopped.
+--- Watches the ranks of a page: which rank hangs, in which phase and operation; which rank is
+-- slower than the others. It reads the page and the system's view of processes, so it also detects
+-- ranks that are blocked or stopped.
 -- @module moonreel.life.watch
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -12,35 +12,36 @@ local watch = {}
 watch.phases = { "start", "meet", "open", "device", "index", "weights", "compile", "load",
   "forward", "reduce", "optimizer", "snapshot", "persist" }
 
---- A phase of each step may take this many times what 99 of 100 take, or its floor, whichever is
--- more. Until each rank has gone through it KNOWN times its floor counts UNKNOWN times, and once
--- where the rank does no work.
+--- A phase of each step may take TIMES as long as its 99th percentile, or its floor, whichever is
+-- more. Until each rank has completed the phase KNOWN times, the limit is UNKNOWN times the floor,
+-- but only the floor if the rank does no work.
 watch.TIMES = 3
 local KNOWN <const>, UNKNOWN <const> = 20, 6
 
--- A rank that is stopped is named after this many seconds, whatever its phase.
+-- A stopped rank is reported after this number of seconds, in any phase.
 local STOPPED_S <const> = 5
 
--- What counts as work of a rank: a share of the time of one processor, and at least two of the
--- ticks by which the system counts; bytes. This many looks fall within the floor.
+-- The least work for a rank to count as active: a share of one processor's time, and at least two
+-- ticks of the system's clock; bytes of input and output. LOOKS is the number of checks within the
+-- floor.
 local SHARE <const>, TICKS_S <const>, BYTES <const>, LOOKS <const> = 0.005, 0.02, 1 << 16, 8
 
---- A rank is slow whose own part of a step stays below this share for this many steps in a row; so
--- is one that is that much slower compared with the others than it was before.
+--- A rank is slow if its own part of a step stays below this share for several steps in a row,
+-- compared with the other ranks or with its own usual speed.
 watch.SLOW = 0.75
 watch.SLOW_STEPS = 50
--- steps that make a rank's history; the share of it that a new one has
+-- number of steps that make a rank's history; weight of a new step in it
 local HISTORY <const>, NEW_SHARE <const> = 50, 1 / 200
 
--- Seconds that count between two looks at most. What is longer the watch has stood still itself, as
--- all do on a machine that sleeps, is paused or has too much to do, and no rank is to blame.
+-- The most seconds that count between two checks. If more time has passed, the watch itself was
+-- stopped, for example because the machine was suspended or overloaded, and no rank is to blame.
 local GAP_S <const> = 0.25
 
 local of_steps = { load = true, forward = true, reduce = true, optimizer = true }
 local of_start = { start = true, meet = true, open = true, device = true, index = true,
   weights = true, compile = true }
 
---- Is a rank that is in this phase beyond meeting the others?
+--- Has a rank that is in this phase completed the rendezvous?
 ---@param phase string
 ---@return boolean
 function watch.has_met(phase) return phase ~= "start" and phase ~= "meet" end
@@ -49,10 +50,10 @@ function watch.has_met(phase) return phase ~= "start" and phase ~= "meet" end
 local Watch = {}
 Watch.__index = Watch
 
---- Watch a page, or several as one.
+--- Watches a page, or several pages as one.
 ---@param page mr.Life|moonreel.life.Joined
----@param floors table  seconds by phase
----@param given integer[]|nil  its ranks, to which others may come; nil: as the page says
+---@param floors table  floors in seconds, by phase
+---@param given integer[]|nil  its ranks, which others may join; nil: the ranks of the page
 function watch.new(page, floors, given)
   local about, list = page:about(), {}
   for rank = about.first, about.first + about.ranks - 1 do
@@ -63,11 +64,11 @@ function watch.new(page, floors, given)
     clock_s = 0,    looked_s = base.now_s() }, Watch)
 end
 
---- How long a rank may stay in a phase now. A phase without a floor, of waiting for others, has no
--- end.
+--- How long a rank may stay in a phase. A phase without a floor, in which ranks wait for others,
+-- has no limit.
 ---@param phase string
----@return number seconds  in any case
----@return number idle     while it does no work
+---@return number seconds  limit in any case
+---@return number idle     limit while it does no work
 function Watch:limit(phase)
   local floor = self.floors[phase] or math.huge
   if of_start[phase] then
@@ -83,7 +84,7 @@ function Watch:limit(phase)
   return usual, usual
 end
 
--- Note in what is known of a rank when it was last at work.
+-- records when a rank last did work
 local function look_for_work(self, r, seen, idle)
   if r.state == "R" then
     seen.worked_s, seen.work = self.clock_s, nil
@@ -93,7 +94,7 @@ local function look_for_work(self, r, seen, idle)
     local before = seen.work or { cpu_s = cpu_s, bytes = bytes, at = self.clock_s }
     local least = math.max(TICKS_S, SHARE * (self.clock_s - before.at))
     seen.work = before
-    -- less than before: a child has ended
+    -- less than before: a child process has ended
     if cpu_s and (math.abs(cpu_s - before.cpu_s) >= least
         or math.abs(bytes - before.bytes) >= BYTES) then
       seen.worked_s, seen.work = self.clock_s, nil
@@ -101,8 +102,8 @@ local function look_for_work(self, r, seen, idle)
   end
 end
 
--- Since when a rank that is like this has stood still, for how long it may, and what tells so: it
--- is stopped, or idle, or neither and takes too long.
+-- Since when a rank in this state has not progressed, how long it may, and the reason: it is
+-- stopped, or idle, or it is active but takes too long.
 local function judge(self, r, seen)
   if r.state == "T" then
     local _, idle = self:limit(r.phase)
@@ -123,8 +124,8 @@ local function judge(self, r, seen)
   return seen.since_s, most, "long"
 end
 
--- Ranks that live, as they are now, with the time since which each has done nothing: by the clock
--- of the watch, which stands still when the watch does.
+-- The current state of the ranks that still run, with the time since which each has made no
+-- progress, by the clock of the watch, which stops while the watch is stopped.
 local function living(self)
   local now, list = base.now_s(), {}
   self.clock_s = self.clock_s + math.min(now - self.looked_s, GAP_S)
@@ -145,8 +146,8 @@ local function living(self)
   return list
 end
 
--- The rank that others wait for: of those that do not wait in a call, and were not named yet, the
--- one that stands still longest beyond its limit.
+-- The rank that the others wait for: among the ranks that do not wait in a call and were not
+-- reported yet, the one that exceeds its limit by most.
 local function stuck(self, ranks)
   local worst, worst_s, all_wait = nil, 0, true
   local _, patience = self:limit "reduce"
@@ -161,7 +162,7 @@ local function stuck(self, ranks)
   return worst, worst_s, all_wait
 end
 
--- ranks that wait for each other: who is apart
+-- if ranks wait for each other: the rank whose calls differ
 local function apart(self, ranks)
   local logs = {}
   for _, r in ipairs(ranks) do
@@ -172,7 +173,7 @@ end
 
 local function described(r, seconds, difference)
   local text = ("rank %d %s in %s %s for %.1f s"):format(r.rank,
-    r.state == "T" and "is stopped" or "stands still", r.phase, of_start[r.phase]
+    r.state == "T" and "is stopped" or "hangs", r.phase, of_start[r.phase]
     and "before its first step" or "at step " .. r.step, seconds)
   if r.open then
     text = text .. ", within " .. rings.text(r.open)
@@ -186,7 +187,7 @@ local function described(r, seconds, difference)
   return text
 end
 
--- a rank that stands still, with what is known of it; nil: none does
+-- a rank that hangs, with a description; nil: no rank hangs
 local function verdict(self, ranks)
   local r, seconds, all_wait = stuck(self, ranks)
   local difference
@@ -207,14 +208,14 @@ local function verdict(self, ranks)
     difference = difference, since_s = r.since_s, text = described(r, seconds, difference) }
 end
 
--- median of numbers, which are sorted by it
+-- the median of numbers, which it sorts
 local function median(list)
   table.sort(list)
   local n = #list
   return n % 2 == 1 and list[n // 2 + 1] or (list[n // 2] + list[n // 2 + 1]) / 2
 end
 
--- how fast each rank was in a step, against the median of the others; nil: not known of all
+-- the speed of each rank in a step, relative to the median of the others; nil: not all are known
 local function scores(self, step)
   local own, out = {}, {}
   for _, rank in ipairs(self.list) do
@@ -233,9 +234,10 @@ local function scores(self, step)
   return out
 end
 
--- How fast a rank was in a step compared with what is usual for it; nil: it has no history yet.
--- Both by the clock, so that another one which recovers makes it no slower, and compared with the
--- others, so that steps of longer clips do not. Steps in which it is slow do not become usual.
+-- The speed of a rank in a step compared with its usual speed; nil: it has no history yet. The
+-- speed is compared both in seconds, so that a rank does not look slower when another one recovers,
+-- and relative to the others, so that steps of longer clips do not look slow. Slow steps do not
+-- enter the history.
 local function beside_usual(self, rank, speed, seconds)
   local usual = self.usual[rank] or { n = 0, speed = 0, seconds = 0 }
   local score = usual.n >= HISTORY
@@ -248,7 +250,7 @@ local function beside_usual(self, rank, speed, seconds)
   return score
 end
 
--- count a step of a rank; of the last of many slow ones on end an event
+-- counts a slow step of a rank; after several slow steps in a row it adds an event
 local function count_slow(self, against, rank, step, score, events)
   local counts = self.slow[against]
   counts[rank] = score and score < watch.SLOW and (counts[rank] or 0) + 1 or 0
@@ -258,11 +260,11 @@ local function count_slow(self, against, rank, step, score, events)
   local what = against == "others" and "the others took less than %g of its time"
     or "it was slower compared with the others than %g of its usual speed"
   events[#events + 1] = { kind = "slow", rank = rank, step = step, score = score,
-    against = against, text = ("rank %d is slow: for %d steps on end " .. what
+    against = against, text = ("rank %d is slow: for %d steps in a row " .. what
       .. ", %.2f in step %d"):format(rank, counts[rank], watch.SLOW, score, step) }
 end
 
--- ranks that have become slow with the steps that all have ended since the last look
+-- finds ranks that became slow in the steps that all ranks have ended since the last check
 local function stragglers(self, ranks, events)
   local done
   for _, r in ipairs(ranks) do
@@ -278,7 +280,7 @@ local function stragglers(self, ranks, events)
       if all then
         local beside = beside_usual(self, rank, all[rank], self.page:own_s(rank, step))
         count_slow(self, "others", rank, step, all[rank], events)
-        -- what the others show already is reported once
+        -- a rank that is reported as slower than the others is not reported twice
         count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and beside or nil,
           events)
       end
@@ -287,20 +289,20 @@ local function stragglers(self, ranks, events)
   self.judged = done
 end
 
---- What has happened since the last look: a rank stands still ("hang", once each time), goes on
--- again ("on"), has become slow ("slow").
+--- Returns what has happened since the last check: a rank hangs ("hang", reported once each time),
+-- continues ("on"), or has become slow ("slow").
 ---@return table[]  {kind, rank, text, ...}
 function Watch:look()
   local events, ranks = {}, living(self)
   local hang = verdict(self, ranks)
   for _, r in ipairs(ranks) do
     local reported = self.reported[r.rank]
-    -- one that was stopped or idle gives no other sign than that it is so no longer
+    -- after being stopped or idle, a rank shows no other sign than that it no longer is
     if reported and (r.sign_s > reported.since_s
       or reported.how ~= "long" and reported.how ~= r.how) then
       self.reported[r.rank] = nil
       events[#events + 1] = { kind = "on", rank = r.rank,
-        text = ("rank %d goes on"):format(r.rank) }
+        text = ("rank %d continues"):format(r.rank) }
     end
   end
   if hang and not self.reported[hang.rank] then
@@ -311,8 +313,7 @@ function Watch:look()
   return events
 end
 
---- The rank that still stands still, of those that were reported: the event, and for how many times
--- its limit.
+--- The reported rank that still hangs: its event, and the time as a multiple of its limit.
 ---@return table|nil event
 ---@return number|nil times
 function Watch:standing()

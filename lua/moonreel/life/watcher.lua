@@ -1,6 +1,6 @@
---- The watcher of a host whose ranks another launcher has started (torchrun, srun, mpirun): a
--- process that the first rank starts, and that reports hanging ranks as our own launcher does. It
--- ends with the ranks.
+--- The watcher of a host whose ranks another launcher started (torchrun, srun, mpirun). It is a
+-- process that the first rank of the host starts; it reports hanging ranks as moonreel's own
+-- launcher does, and ends when the ranks end.
 -- @module moonreel.life.watcher
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -12,15 +12,15 @@ local watch = require "moonreel.life.watch"
 
 local watcher = {}
 
--- seconds: between two looks; between two looks for ranks that have begun; for the first to begin
+-- seconds: between two checks; between two searches for started ranks; for the first rank to start
 local LOOK_S <const>, REFRESH_S <const>, BEGIN_S <const> = 0.1, 1, 10
 local KILL <const> = 9
 
---- From now on others see this rank, and the first rank of its host has it watched. Nothing happens
--- where our own launcher does so.
+--- Publishes the state of this rank; the first rank of its host also starts the watcher. Does
+-- nothing under moonreel's own launcher, which watches ranks itself.
 ---@param here moonreel.comm.Place
----@param job string|nil   what ranks of this launch have in common; nil: our own launcher's
----@param settings table   baked: watch
+---@param job string|nil   id that ranks of this launch have in common; nil: moonreel's own launcher
+---@param settings table   baked; field watch is read
 function watcher.begin(here, job, settings)
   if not job then
     return
@@ -37,17 +37,18 @@ local function hostname()
   return base.read_file("/proc/sys/kernel/hostname"):match "%S+"
 end
 
--- end a rank; the others find it gone
+-- kills a rank; the other ranks notice that it is gone
 local function kill(page, event)
   local r, about = page:rank(event.rank), page:about()
   return core.signal(r.pid, r.start, about.uid, KILL)
 end
 
---- Watch the ranks of a job on this host until all have ended.
+--- Watches the ranks of a job on this host until all have ended.
 ---@param job string
----@param rank integer   that has started this; a smaller one of this host has its own watcher
----@param limits table   of the settings: seconds by phase, and patience
----@param say function   takes each line
+---@param rank integer   the rank that started this process; it ends if a smaller rank of this host
+---   has started, which has its own watcher
+---@param limits table   from the settings: seconds by phase, and patience
+---@param say function   called with each line
 function watcher.run(job, rank, limits, say)
   local page, host = joined.new(job, hostname()), os.getenv "MOONREEL_HOST" or hostname()
   local began, refreshed, eye = base.now_s(), nil, nil
@@ -64,7 +65,7 @@ function watcher.run(job, rank, limits, say)
       return
     end
     for _, event in ipairs(eye and eye:look() or {}) do
-      page:refresh() -- a report holds all ranks, those too that have just begun
+      page:refresh() -- the report also contains ranks that have just started
       local path = event.kind == "hang" and report.write(page, event)
       say(("host %s: %s%s"):format(host, event.text, path and "; see " .. path or ""))
     end
@@ -73,7 +74,7 @@ function watcher.run(job, rank, limits, say)
       standing, times = eye:standing()
     end
     if standing and times > limits.patience then
-      say(("host %s: %s; it is ended"):format(host, standing.text))
+      say(("host %s: %s; moonreel ends it"):format(host, standing.text))
       kill(page, standing)
       eye.reported[standing.rank] = nil
     end

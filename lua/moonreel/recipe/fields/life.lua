@@ -30,7 +30,7 @@ for _, limit in ipairs(limits) do
         or limit[2] == 9 and "; or for 3 times the 99th percentile" or "") })
 end
 add("watch.patience", "number", 3, { min = 1,
-  help = "a rank that hangs for this many times its limit is ended, and the launch with it" })
+  help = "a rank that hangs for this multiple of its time limit is ended, and the launch with it" })
 add("hosts.every", "number", 60, { unit = "s",
   help = "seconds between reports of each host for the journal and trackers: power, clocks, memory "
     .. "and errors of its GPUs, traffic and losses of its links, load, free memory; 0: never. A "
