@@ -1,4 +1,4 @@
---- The checkpoints of a run for a watcher, in the order of their steps.
+--- Finds the checkpoints of a run for a watcher, in the order of their steps.
 -- @module moonreel.watch.found
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -11,17 +11,17 @@ local found = {}
 local Found = {}
 Found.__index = Found
 
---- Look for checkpoints of a run.
+--- Creates a finder for the checkpoints of a run.
 ---@param run_dir string
----@param choice table  sets: those whose pins count; last_step: only later ones; every: only
----   multiples; only_first_of_epoch: the first of each epoch, and the last one; pinned: none but
----   those that are kept for a set
+---@param choice table  sets: sets whose pins count; last_step: only later checkpoints; every: only
+---   multiples of this number; only_first_of_epoch: the first checkpoint of each epoch, and the
+---   last one; pinned: only checkpoints that are kept for a set
 ---@return mr.WatchFound
 function found.new(run_dir, choice)
   return setmetatable({ run = run_dir, choice = choice, first = {}, known = {} }, Found)
 end
 
---- Bytes of the files of a folder: half-copied ones grow.
+--- The bytes of the files in a folder. The number grows while files are copied into it.
 ---@param path string
 ---@return string
 function found.size(path)
@@ -34,7 +34,7 @@ function found.size(path)
   return table.concat(sizes, " ")
 end
 
--- id, manifest and epoch of a checkpoint; nothing where its manifest is not there, or not yet whole
+-- id, manifest and epoch of a checkpoint; nil: the manifest is missing or incomplete
 local function look(self, one)
   local good, text = pcall(base.read_file, one.path .. "/MANIFEST.json")
   if not good then
@@ -55,7 +55,7 @@ local function look(self, one)
   one.settings, one.epoch = known.settings, known.epoch
 end
 
--- steps in ckpt/, also of folders without a manifest, which are being copied there
+-- the steps in ckpt/, also of folders without a manifest, which are still being copied
 local function steps_of(dir)
   local list, seen = {}, {}
   local good, names = pcall(base.list_dir, dir .. "/ckpt")
@@ -106,10 +106,10 @@ local function is_chosen(self, one, last)
   return true
 end
 
---- The checkpoints that there are now.
----@param ended boolean  the run has ended: the newest one is its last
+--- Lists the checkpoints that exist now.
+---@param ended boolean  the run has ended, so the newest checkpoint is its last
 ---@return table[]       {step, path, dir: of the run or stage, stage, id: of its manifest, nil:
----   there is none yet, settings: their text, epoch; pin, set: it is kept for that set}
+---   there is no manifest yet, settings: their text, epoch; pin, set: it is kept for this set}
 function Found:list(ended)
   local chosen = {}
   for _, part in ipairs(find.parts(self.run)) do

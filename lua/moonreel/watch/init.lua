@@ -1,6 +1,6 @@
---- Renders the checkpoints of a run as they appear, in a separate process: each complete and
--- verified one once, in the order of their steps. Both sides may be killed at any moment: existing
--- results are complete, and the next watcher continues.
+--- Renders the checkpoints of a run as they appear, in a separate process. It renders each complete
+-- and verified checkpoint once, in the order of their steps. The run and the watcher may be killed
+-- at any moment: results that exist are complete, and the next watcher continues.
 -- @module moonreel.watch
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -16,9 +16,10 @@ local shelf = require "moonreel.watch.shelf"
 
 local watch = {}
 
-local POLL_S <const>, SETTLE_S <const> = 1, 10 -- between two looks; until nothing more is copied
+-- seconds: between two checks; without growth until a copy counts as abandoned
+local POLL_S <const>, SETTLE_S <const> = 1, 10
 
--- what speaks against a checkpoint itself, which may be half-copied
+-- errors that mean that a checkpoint is damaged or only partly copied
 local NOT_WHOLE <const> = { MR_E_CKPT = true, MR_E_FORMAT = true, MR_E_IO = true,
   MR_E_HASH = true }
 
@@ -28,28 +29,28 @@ Watch.__index = Watch
 
 local read_options = options.declare("watch.open", {
   { "sets", "table", "of moonreel.watch.sets; required" },
-  { "last_step", "integer", "checkpoints up to this step are passed over" },
-  { "every", "integer", "steps that are multiples of it alone" },
+  { "last_step", "integer", "checkpoints up to this step are skipped" },
+  { "every", "integer", "only checkpoints at multiples of this number of steps" },
   { "only_first_of_epoch", "boolean", "the first checkpoint of each epoch, and the last one" },
-  { "pinned", "boolean", "checkpoints that the run keeps for this alone, then end" },
-  { "once", "boolean", "those that are there now alone" },
-  { "save_to", "text", "folder in place of the run's, into which nothing is reported then" },
-  { "silent", "boolean", "nothing is reported into the journal of the run", default = false },
-  { "ema", "boolean", "the averaged weights; as sampling.ema where absent" },
-  { "device", "text", "where to compute; the settings' where absent" },
-  { "threads", "integer", "of the device; the settings' where absent" },
-  { "overrides", "table", "fields over those of the checkpoints", default = {} },
-  { "metrics", "table", "of moonreel.watch.metric", default = {} },
-  { "loss", "function", "moonreel.job.eval_loss.measure, where a set asks for it" },
-  { "pull", "function", "brings new checkpoints; called before each look; true: the run there has "
+  { "pinned", "boolean", "only checkpoints that the run keeps for this watcher; then end" },
+  { "once", "boolean", "only checkpoints that exist now; then end" },
+  { "save_to", "text", "write results to this folder, and report nothing to the run" },
+  { "silent", "boolean", "report nothing into the journal of the run", default = false },
+  { "ema", "boolean", "use the averaged weights; absent: as sampling.ema says" },
+  { "device", "text", "where to compute; absent: the device of the settings" },
+  { "threads", "integer", "threads of the device; absent: as the settings say" },
+  { "overrides", "table", "fields that replace those of the checkpoints", default = {} },
+  { "metrics", "table", "metrics of moonreel.watch.metric", default = {} },
+  { "loss", "function", "moonreel.job.eval_loss.measure, called if a set asks for the loss" },
+  { "pull", "function", "copies new checkpoints; called before each check; true: the run there has "
     .. "ended" },
-  { "tell", "function", "(event): what has happened to a checkpoint; required" },
-  { "note", "function", "(line) for people; required" },
+  { "tell", "function", "(event): called when something happened to a checkpoint; required" },
+  { "note", "function", "(line): called with messages for the user; required" },
   { "progress", "function", "(): called while a rendering is made" },
 })
 
---- Watch a run.
----@param dir string   of the run; it has been found
+--- Creates a watcher of a run.
+---@param dir string   folder of the run, which must exist
 ---@param given table  see help(watch.open)
 ---@return mr.RunWatch
 function watch.open(dir, given)
@@ -61,7 +62,7 @@ function watch.open(dir, given)
   return self
 end
 
--- say something once
+-- prints a line once
 local function once(self, key, line)
   if self.reported[key] ~= line then
     self.reported[key] = line
@@ -69,13 +70,13 @@ local function once(self, key, line)
   end
 end
 
--- where renderings of a checkpoint go
+-- the folder for renderings of a checkpoint
 local function folder_of(self, one)
   local to = self.o.save_to
   return to and (one.stage and to .. "/" .. one.stage or to) or one.dir
 end
 
--- what is asked of a checkpoint; its place and whether that is done
+-- what is asked of a checkpoint: its place, and whether it is done
 local function place_of(self, one, set)
   local mark = one.id .. set.name
   if not self.keys[mark] then
@@ -87,7 +88,7 @@ local function place_of(self, one, set)
     key = self.keys[mark] })
 end
 
--- the line that the journal of the run gets
+-- the line for the journal of the run
 local function line_of(one, set, path, made)
   local files = require("moonreel.core.json").array {}
   for i, clip in ipairs(made.clips or {}) do
@@ -112,7 +113,7 @@ local function sampler_of(self, one)
   return self.open.sampler
 end
 
---- Close the models that are open; harmless twice.
+--- Closes the open models. It may be called twice.
 function Watch:close()
   if self.open then
     self.open.sampler:close()
@@ -121,7 +122,7 @@ function Watch:close()
 end
 Watch.__close = Watch.close
 
--- keep what the run may remove while a rendering is made
+-- pins new checkpoints, which the run may remove during a rendering
 local function keep_new(self)
   if base.now_s() - self.looked_s < POLL_S then
     return
@@ -163,7 +164,7 @@ local function finish(self, one, set, path, work, made)
     loss = made.loss, seconds = made.seconds, trouble = made.trouble })
 end
 
--- render a set of a checkpoint into its place
+-- renders a set of a checkpoint into its place
 local function try(self, one, set, path)
   local began, clock, folder = base.now_s(), os.clock(), folder_of(self, one)
   local work <close> = shelf.begin(folder, set.name)
@@ -171,7 +172,7 @@ local function try(self, one, set, path)
   made.seconds, made.cpu_s = base.now_s() - began, os.clock() - clock
   finish(self, one, set, path, work, made)
   if made.trouble then
-    self.o.note(("step %d: a metric failed: %s"):format(one.step, made.trouble))
+    self.o.note(("step %d: a metric function failed: %s"):format(one.step, made.trouble))
   end
   self.counts.rendered = self.counts.rendered + 1
   self.o.tell { step = one.step, stage = one.stage, set = set.name, state = "rendered",
@@ -179,7 +180,7 @@ local function try(self, one, set, path)
     scalars = made.scalars }
 end
 
--- a rendering that failed is shown, reported to the run, and not tried again by this process
+-- reports a failed rendering to the user and the run; this process does not try it again
 local function fail(self, one, set, why)
   self.failed[one.id .. set.name] = true
   self.counts.failed = self.counts.failed + 1
@@ -190,7 +191,8 @@ local function fail(self, one, set, why)
   self.o.tell { step = one.step, stage = one.stage, set = set.name, state = "failed", text = why }
 end
 
--- "done", "failed", "busy": another process renders the set, "grows": it is not whole
+-- returns "done", "failed", "busy": another process renders the set, or "grows": the checkpoint is
+-- not complete
 local function one_set(self, one, set)
   if select(2, place_of(self, one, set)) then
     return "done"
@@ -204,7 +206,7 @@ local function one_set(self, one, set)
       set.name, taken))
     return "busy"
   end
-  -- it may have done so until now
+  -- another process may have rendered it in the meantime
   local path, done = place_of(self, one, set)
   if done then
     return "done"
@@ -230,8 +232,8 @@ end
 
 -- ---- a look at all of them ----
 
--- A checkpoint that cannot be read yet: does it still grow? It is given up when the run has ended
--- and it has not for a while.
+-- Is a checkpoint that cannot be read yet still being copied? It is abandoned if the run has ended
+-- and the checkpoint has not grown for a while.
 local function settles(self, one)
   local size = found.size(one.path)
   local was = self.settled[one.path]
@@ -242,7 +244,7 @@ local function settles(self, one)
   return base.now_s() - was.since < SETTLE_S
 end
 
--- one checkpoint; true: there is something to come back for
+-- handles one checkpoint; true: it has to be checked again
 local function take(self, one)
   if not one.id or not one.settings then
     return settles(self, one)
@@ -260,7 +262,7 @@ local function take(self, one)
   return waits
 end
 
--- all that there is; true: there is something to come back for
+-- handles all checkpoints; true: there is something to check again
 local function pass(self, ended)
   local waits, any = false, false
   for _, one in ipairs(self.found:list(ended)) do
@@ -280,7 +282,7 @@ local function deliver(self)
   end
 end
 
--- checkpoints that are left because they are not whole
+-- checkpoints that are skipped because they are not complete
 local function left(self)
   local list = {}
   for _, one in ipairs(self.found:list(true)) do
@@ -291,8 +293,8 @@ local function left(self)
   return list
 end
 
---- Render until the run has ended and all of its checkpoints are rendered.
----@return table counts  rendered, failed: sets; left: steps whose checkpoints are not whole
+--- Renders until the run has ended and all of its checkpoints are rendered.
+---@return table counts  rendered, failed: numbers of sets; left: steps of incomplete checkpoints
 function Watch:run()
   local o = self.o
   while true do

@@ -1,4 +1,4 @@
---- The evaluation loss of a checkpoint, by bucket and time, as numbers for a journal.
+--- The evaluation loss of a checkpoint by bucket and time, as numbers for a journal.
 -- Ref: opensora-1.2.md 9.2.
 -- @module moonreel.watch.loss
 local base = require "moonreel.core.base"
@@ -7,8 +7,7 @@ local settings = require "moonreel.settings"
 
 local loss = {}
 
--- settings that evaluate a checkpoint of a run: all of its samples that are held back, encoded
--- again
+-- the settings to evaluate a checkpoint of a run: all validation samples, encoded again
 local function settings_of(one, o)
   local fields = { "job=eval_loss", "ckpt_path=" .. one.path, "load=none", "steps=0",
     "cached=false", "load_video_features=false", "load_text_features=false", "mask_ratios=none",
@@ -41,8 +40,8 @@ local function scalars_of(rows, times)
   return scalars
 end
 
---- Measure a checkpoint.
----@param one table  of moonreel.watch.found
+--- Measures the loss of a checkpoint.
+---@param one table  checkpoint of moonreel.watch.found
 ---@param o table    loss: measure(settings, {write}) of moonreel.job.eval_loss; overrides, device,
 ---   threads
 ---@return table     scalars: name -> number, eval_loss over all samples; loss: {times, buckets}

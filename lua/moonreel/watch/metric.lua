@@ -11,7 +11,7 @@ end
 
 local function is_finite(x) return x == x and x ~= math.huge and x ~= -math.huge end
 
--- a value as {name, number} rows; nil is no number, and no error
+-- converts a value to {name, number} rows; nil means that there is no number, and is not an error
 local function rows_of(name, value)
   if type(value) == "number" then
     return rows_of(name, { [name] = value })
@@ -36,11 +36,12 @@ local function rows_of(name, value)
   return rows
 end
 
---- Load a file of metrics. It is a program of the user, with all that Lua has; `require` finds what
--- lies in its folder.
+--- Loads a file of metrics. The file is a program of the user and can use all of Lua; `require`
+-- also searches its folder.
 ---@param path string
----@param load fun(path: string, names: table): function|nil, string|nil  gives a file's program
----@return table[] metrics  {name, f}; raises MR_E_USAGE where the file has none or cannot be read
+---@param load fun(path: string, names: table): function|nil, string|nil  compiles a file
+---@return table[] metrics  {name, f}; raises MR_E_USAGE if the file defines no metric or cannot be
+---   read
 function metric.load(path, load)
   local list = {}
   local watch = {}
@@ -49,7 +50,7 @@ function metric.load(path, load)
       name, f = "metric", name
     end
     if not is_name(name) or type(f) ~= "function" then
-      error("watch.metric: expected a function(frames, prompt), with a name before it where there "
+      error("watch.metric: expected a function(frames, prompt), with a name before it if there "
         .. "are several", 2)
     end
     list[#list + 1] = { name = name, f = f }
@@ -65,18 +66,18 @@ function metric.load(path, load)
     base.raise("MR_E_USAGE", ("watch: --metric %s: %s"):format(path,
       tostring(type(why) == "table" and why.message or why)))
   elseif #list == 0 then
-    base.raise("MR_E_USAGE", ("watch: --metric %s: it calls watch.metric nowhere; expected "
+    base.raise("MR_E_USAGE", ("watch: --metric %s: it does not call watch.metric; expected "
       .. "watch.metric(function(frames, prompt) ... return number end)"):format(path))
   end
   return list
 end
 
---- Measure a rendering.
----@param list table[]      of metric.load
+--- Measures a rendering.
+---@param list table[]      metrics of metric.load
 ---@param frames mr.Tensor  u8 [T, 3, H, W], sRGB
 ---@param prompt string
 ---@return table[] rows     {name, number}
----@return string|nil why   the first metric that raised
+---@return string|nil why   the error of the first metric that failed
 function metric.measure(list, frames, prompt)
   local all, why = {}, nil
   for _, one in ipairs(list) do
@@ -90,14 +91,14 @@ function metric.measure(list, frames, prompt)
   return all, why
 end
 
---- Means of numbers by their names.
+--- The means of numbers by name.
 ---@param rows table[]  {name, number} of all renderings
----@return table        name -> mean over the renderings that have it
+---@return table        name -> mean over the renderings that have this number
 function metric.means(rows)
   local counts, means = {}, {}
   for _, row in ipairs(rows) do
     local name, n = row[1], (counts[row[1]] or 0) + 1
-    -- which stays finite where a sum would not
+    -- this form stays finite where a sum would overflow
     counts[name], means[name] = n, (means[name] or 0) * ((n - 1) / n) + row[2] / n
   end
   return means

@@ -1,5 +1,5 @@
---- Keeps checkpoints until they are rendered, also if the run removes them: their files get hard
--- links in samples/.watch/SET/. On a file system without hard links a pin only records the step,
+--- Keeps checkpoints until they are rendered, even if the run removes them: samples/.watch/SET/
+-- gets hard links to their files. On a file system without hard links a pin only records the step,
 -- and the checkpoint is rendered if it still exists.
 -- @module moonreel.watch.pins
 local base = require "moonreel.core.base"
@@ -10,7 +10,7 @@ local pins = {}
 
 local function name_of(step) return ("step-%012d"):format(step) end
 
--- links to all files of a checkpoint, the manifest last; false: it has gone
+-- links all files of a checkpoint, the manifest last; false: the checkpoint no longer exists
 local function link_all(path, into)
   local good, names = pcall(base.list_dir, path)
   for _, name in ipairs(good and names or {}) do
@@ -22,13 +22,13 @@ local function link_all(path, into)
     or base.exists(path .. "/MANIFEST.json")
 end
 
--- does a process go on? One that has ended is listed until its parent has read its exit status
+-- does a process still run? an ended process is listed until its parent has read its exit status
 local function goes_on(pid)
   local good, text = pcall(base.read_file, ("/proc/%s/stat"):format(pid))
   return good and not text:find "%) [ZX] "
 end
 
--- what a killed process has begun
+-- removes what a killed process left unfinished
 local function sweep(folder)
   for _, name in ipairs(base.list_dir(folder)) do
     local pid = name:match "^%.step%-%d+%-(%d+)$"
@@ -38,12 +38,12 @@ local function sweep(folder)
   end
 end
 
---- Keep a checkpoint for a set. One that is kept already stays as it is, unless another one has
--- taken its step.
+--- Keeps a checkpoint for a set. A pin that exists stays unchanged, unless another checkpoint has
+-- replaced the one of this step.
 ---@param dir string     of the run or stage
 ---@param set string
 ---@param step integer
----@return boolean       false: it has gone
+---@return boolean       false: the checkpoint no longer exists
 function pins.add(dir, set, step)
   local folder = shelf.own_folder(dir, set)
   local new = ("%s/.%s-%d"):format(folder, name_of(step), base.pid())
@@ -78,8 +78,8 @@ function pins.list(dir, set)
   return list
 end
 
---- Let a checkpoint go, but not another one that was kept in its place since, after a rollback.
----@param one table  of pins.list; id: of its manifest, where it was read
+--- Releases a checkpoint, but not another checkpoint that was kept in its place since a rollback.
+---@param one table  entry of pins.list; id: of its manifest, if it was read
 function pins.drop(one)
   local good, text = pcall(base.read_file, one.pin .. "/MANIFEST.json")
   if not (good and one.id and base.hash128(text) ~= one.id) then

@@ -12,12 +12,12 @@ local pull = {}
 
 -- bytes of a message; seconds: for an answer, until a silent helper is called again, between calls
 local CHUNK <const>, ANSWER_S <const>, SILENT_S <const>, AGAIN_S <const> = 1 << 19, 120, 15, 10
-local MARK <const> = "pulled.json" -- says that a folder is a copy
+local MARK <const> = "pulled.json" -- marks a folder as a copy
 
 local Pull = {}
 Pull.__index = Pull
 
--- HOST:RUN, HOST with a user and in brackets where it has colons itself
+-- parses HOST:RUN; HOST may have a user, and is in brackets if it contains colons
 local function parse(text)
   local host, path = text:match "^(%S-%[[^%]]+%]):(.+)$"
   if not host then
@@ -29,18 +29,17 @@ local function parse(text)
   return hosts.parse(host, "--pull"), path
 end
 
---- Begin to bring checkpoints.
+--- Begins to copy checkpoints.
 ---@param text string      HOST:RUN
----@param dir string|nil   where to; nil: pulled/NAME
----@param o table          last_step: those up to it stay; note: fun(line)
----@return table           dir; pull(): brings what is new, true when the run there has ended;
----   close()
+---@param dir string|nil   target folder; nil: pulled/NAME
+---@param o table          last_step: checkpoints up to it are not copied; note: fun(line)
+---@return table           dir; pull(): copies new checkpoints, true when the run has ended; close()
 function pull.open(text, dir, o)
   local list, path = parse(text)
   dir = dir or "pulled/" .. path:gsub("/+$", ""):match "[^/]+$"
   if base.exists(dir .. "/lock") and not base.exists(dir .. "/" .. MARK) then
-    base.raise("MR_E_USAGE", ("watch: --pull: %s is a run of its own; expected a folder for "
-      .. "copies; try: another one as RUN"):format(dir))
+    base.raise("MR_E_USAGE", ("watch: --pull: %s is the folder of another run; expected a folder "
+      .. "for copies; try: another folder as RUN"):format(dir))
   end
   local self = setmetatable({ hosts = list, path = path, dir = dir, note = o.note,
     last_step = o.last_step or -1, heard_s = 0, tried_s = -AGAIN_S }, Pull)
@@ -58,7 +57,7 @@ function Pull:close()
   end
 end
 
--- a helper there that still listens
+-- connects to a helper on the host, unless one is connected
 local function connected(self)
   if self.cluster and base.now_s() - self.heard_s > SILENT_S then
     self:close()
@@ -67,7 +66,7 @@ local function connected(self)
   return self.cluster
 end
 
--- ask the host; raises MR_E_NODE where it does not answer
+-- asks the host; raises MR_E_NODE if it does not answer
 local function ask(self, what, more)
   local question = { kind = "ask", what = what }
   for key, value in pairs(more) do
@@ -86,7 +85,7 @@ local function ask(self, what, more)
   return json.decode(row.answer.json), row.answer.bytes
 end
 
--- the steps there, and whether the run has ended
+-- the steps on the host, and whether the run has ended
 function Pull:checkpoints()
   local found = ask(self, "checkpoints", { run = self.path })
   self.remote_dir = found.dir
@@ -101,7 +100,8 @@ local function fetch(self, step, info)
     local _, bytes = ask(self, "tensor", { dir = self.remote_dir, step = step, name = info.name,
       offset = offset, count = count })
     if #(bytes or "") ~= count then
-      base.raise("MR_E_NODE", ("step %d: %d of %d bytes of '%s' came"):format(step, #(bytes or ""),
+      base.raise("MR_E_NODE", ("step %d: received %d of %d bytes of '%s'"):format(step, #(bytes
+        or ""),
         count, info.name))
     end
     parts[#parts + 1] = bytes
@@ -109,7 +109,7 @@ local function fetch(self, step, info)
   return table.concat(parts)
 end
 
--- bring one checkpoint
+-- copies one checkpoint
 local function copy(self, step)
   local about = ask(self, "checkpoint", { dir = self.remote_dir, step = step })
   local rows = {}
@@ -126,7 +126,7 @@ local function copy(self, step)
   saver:wait()
 end
 
--- bring what is new, oldest first
+-- copies new checkpoints, oldest first
 local function bring(self)
   local steps, ended = self:checkpoints()
   local here = {}
@@ -146,8 +146,8 @@ local function bring(self)
   return ended
 end
 
---- Bring what is new. A host that cannot be reached now is asked again later.
----@return boolean ended  the run there has ended, and all of it is here
+--- Copies what is new. A host that cannot be reached is asked again later.
+---@return boolean ended  the run has ended, and all of its checkpoints are copied
 function Pull:look()
   if base.now_s() - self.tried_s < AGAIN_S then
     return false

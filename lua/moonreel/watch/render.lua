@@ -8,16 +8,16 @@ local sample = require "moonreel.sample"
 
 local render = {}
 
---- The models of a checkpoint, verified and loaded.
----@param one table  of moonreel.watch.found: path, dir
+--- Opens the models of a checkpoint, verified and loaded.
+---@param one table  checkpoint of moonreel.watch.found: path, dir
 ---@param how table  ema, device, threads, overrides
----@return mr.Sampler  to be closed
+---@return mr.Sampler  the caller closes it
 function render.open(one, how)
   return sample.open(one.path, { ema = how.ema, device = how.device, threads = how.threads,
     overrides = how.overrides, run = one.dir })
 end
 
--- frames go to a file, and are kept for metrics where there are any
+-- writes frames to a file, and keeps them if there are metrics
 local function tee(file, keeps)
   local parts, shape = {}, nil
   return { write = function(_, pixels)
@@ -35,7 +35,7 @@ local function tee(file, keeps)
   end, close = function() file:close() end }
 end
 
--- numbers of a clip, into it and into all of them
+-- computes the metrics of a clip, and adds them to the clip and to `rows`
 local function measure(how, clip, rows)
   local frames <close> = clip.frames_u8
   local own, why = metric.measure(how.metrics, frames, clip.prompt)
@@ -44,13 +44,13 @@ local function measure(how, clip, rows)
   return why
 end
 
---- Render a set into a folder.
+--- Renders a set into a folder.
 ---@param sampler mr.Sampler
 ---@param set mr.WatchSet
 ---@param folder string
 ---@param how table    metrics: of moonreel.watch.metric; progress: as sampler:render takes it
 ---@return table made  clips: {file, prompt, seed, frames, height, width, numbers}; scalars: name ->
----   number; trouble: a metric that raised
+---   number; trouble: error of a metric that failed
 function render.set(sampler, set, folder, how)
   local options, found, s = set:ask(sampler)
   sampler.defaults = s

@@ -1,5 +1,6 @@
---- Messages of a watcher to a run: lines for its journal, which has one writer. They wait in files
--- in samples/.watch/ until that writer takes them: the run while it trains, the watcher later.
+--- Messages of a watcher to a run. They become lines of the run's journal, which has one writer.
+-- They wait in files in samples/.watch/ until this writer takes them: the run during training, the
+-- watcher after it.
 -- @module moonreel.watch.report
 local base = require "moonreel.core.base"
 local glance = require "moonreel.runs.glance"
@@ -11,17 +12,17 @@ local report = {}
 
 local function folder_of(dir) return dir .. "/samples/.watch/lines" end
 
---- Leave a line.
+--- Leaves a line for the writer.
 ---@param dir string   of the run or stage
----@param name string  of the line, by which it is known again
----@param line table   kind = "samples"; `path`: the folder that has to be there before it counts
+---@param name string  name of the line; a second line with the same name replaces it
+---@param line table   kind = "samples"; `path`: folder that must exist for the line to count
 function report.leave(dir, name, line)
   base.make_dir(folder_of(dir))
   line.report = name
   base.replace_file(("%s/%s.json"):format(folder_of(dir), name), json.encode(line))
 end
 
--- lines that wait and count: {file, line}
+-- waiting lines that count: {file, line}
 local function waiting(dir)
   local good, names = pcall(base.list_dir, folder_of(dir))
   local list = {}
@@ -36,11 +37,11 @@ local function waiting(dir)
   return list
 end
 
---- Hand over the lines that wait. One that the journal has already, because its writer was killed
+--- Delivers the waiting lines. A line that is already in the journal, because its writer was killed
 -- in between, is not written again.
 ---@param dir string
----@param append fun(line: table)  writes a line into the journal of `dir`
----@return table[] lines            that were written
+---@param append fun(line: table)  appends a line to the journal of `dir`
+---@return table[] lines            the lines that were written
 function report.deliver(dir, append)
   local written = {}
   for _, one in ipairs(waiting(dir)) do
@@ -54,8 +55,8 @@ function report.deliver(dir, append)
   return written
 end
 
---- The same by a watcher: as the writer of a run that no other process writes, and that has ended
--- in order. What waits otherwise is for the next launch.
+--- Delivers the lines from a watcher, which becomes the writer of a run that has ended in order and
+-- that no other process writes. In all other cases the lines wait for the next launch.
 ---@param dir string
 function report.deliver_late(dir)
   local state = glance.of { name = dir, dir = dir }.state

@@ -1,5 +1,5 @@
---- Sets: the results to make of each checkpoint. A set of renderings has one size; the set "loss"
--- is the evaluation loss.
+--- Sets: the results to make of each checkpoint. All renderings of a set have one size. The set
+-- "loss" is the evaluation loss.
 -- @module moonreel.watch.sets
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -9,18 +9,18 @@ local settings = require "moonreel.settings"
 
 local sets = {}
 
---- The set that a recipe asks for by itself, and that of the evaluation loss.
+--- The name of the set that a recipe itself asks for, and that of the evaluation loss.
 sets.OWN, sets.LOSS = "recipe", "loss"
 
 local Set = {}
 Set.__index = Set
 
---- The sets of a watch.
+--- Builds the sets of a watch.
 ---@param asked table  presets: names or nil; frames, height, width, seeds, steps, guidance, fps,
----   batch_size, prompts: as sampler:render takes them; loss: the evaluation loss, too; loss_only:
----   alone
----@return mr.WatchSet[]  {name, overrides}; raises MR_E_USAGE for an unknown preset and for prompts
----   that no checkpoint could render
+---   batch_size, prompts: as sampler:render takes them; loss: also the evaluation loss; loss_only:
+---   only the evaluation loss
+---@return mr.WatchSet[]  {name, overrides}; raises MR_E_USAGE for an unknown preset, and for
+---   prompts that no checkpoint could render
 function sets.of(asked)
   local list, options = {}, {}
   for _, text in ipairs(asked.prompts or {}) do
@@ -56,13 +56,13 @@ function sets.of(asked)
   return list
 end
 
--- the settings that say how to render, and the prompts
+-- the settings for rendering, and the prompts
 local function ask(self, own)
   local s = #self.overrides > 0 and settings.with(own, self.overrides) or own
   return s, prompts.read(self.prompts, s)
 end
 
--- options of sampler:render, with the prompts
+-- the options of sampler:render, with the prompts
 local function options_of(self, rows)
   local options = {}
   for key, value in pairs(self.options) do
@@ -74,7 +74,7 @@ local function options_of(self, rows)
   return options
 end
 
---- By its key a set is known again: what is asked of a checkpoint apart from its weights.
+--- The key identifies a set: it covers everything asked of a checkpoint except its weights.
 ---@param own table   settings of the checkpoint, with the fields of the command line
 ---@param ema boolean|nil  nil: as the settings say
 ---@return string     32 hexadecimal digits
@@ -92,11 +92,11 @@ function Set:key(own, ema)
     ema, options_of(self, found.rows) })
 end
 
---- What a sampler is asked for.
+--- What a set asks of a sampler.
 ---@param sampler mr.Sampler
 ---@return table options  of sampler:request
 ---@return table found    prompts
----@return table settings that say how to render
+---@return table settings for rendering
 function Set:ask(sampler)
   local s, found = ask(self, sampler.settings)
   return options_of(self, found.rows), found, s

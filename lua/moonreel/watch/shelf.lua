@@ -1,6 +1,6 @@
---- The folder of a run's renderings: RUN/samples/stepN/SET/, which exists completely or not at all.
--- A checkpoint that replaces another one of its step, after a rollback, gets SET.2 and so on;
--- nothing is replaced.
+--- The folder of a run's renderings: RUN/samples/stepN/SET/. It appears only when it is complete.
+-- If another checkpoint replaces that of a step after a rollback, its set is written to SET.2 and
+-- so on; nothing is overwritten.
 -- @module moonreel.watch.shelf
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -8,15 +8,15 @@ local run = require "moonreel.run"
 
 local shelf = {}
 
---- The file that says of what a set was made; it lies in the set's folder.
+--- The file in the set's folder that records what the set was made from.
 shelf.ABOUT = "rendering.json"
 
 --- The place of a checkpoint's set below a folder.
----@param folder string   that has samples/: of a run, of a stage, or of --save-to
+---@param folder string   folder with samples/: of a run, of a stage, or of --save-to
 ---@param asked table     step, set: its name; id: of the checkpoint; key: of what is asked for,
----   nil: whatever that was
+---   nil: any key
 ---@return string path    below the folder
----@return table|nil done what its rendering.json says; nil: nothing is there yet
+---@return table|nil done contents of its rendering.json; nil: the set does not exist yet
 function shelf.place(folder, asked)
   local number = 1
   while true do
@@ -37,7 +37,7 @@ function shelf.place(folder, asked)
   end
 end
 
--- the folder of what a watcher of a set needs in addition to its results
+-- the folder for other files that a watcher of a set needs
 local function own_folder(folder, set)
   local path = ("%s/samples/.watch/%s"):format(folder, set)
   base.make_dir(path)
@@ -48,10 +48,10 @@ shelf.own_folder = own_folder
 local Work = {}
 Work.__index = Work
 
---- Begin a set: a folder that is not taken for a finished one.
+--- Begins a set in a temporary folder, which is not taken for a finished set.
 ---@param folder string
 ---@param set string
----@return mr.WatchWork  path; finish(path, about), to be closed
+---@return mr.WatchWork  path; finish(path, about); the caller closes it
 function shelf.begin(folder, set)
   local path = own_folder(folder, set) .. "/new"
   base.remove_dir(path)
@@ -59,9 +59,9 @@ function shelf.begin(folder, set)
   return setmetatable({ path = path, folder = folder }, Work)
 end
 
---- Everything is there: give it its name.
----@param path string  of shelf.place
----@param about table  for rendering.json: id, key and what else is known
+--- Finishes the set: gives the complete folder its name.
+---@param path string  result of shelf.place
+---@param about table  for rendering.json: id, key and further facts
 function Work:finish(path, about)
   base.replace_file(self.path .. "/" .. shelf.ABOUT, json.encode(about, { indent = 2 }) .. "\n")
   base.make_dir(self.folder .. "/" .. path:match "^(.*)/")
@@ -70,11 +70,11 @@ end
 
 function Work:__close() base.remove_dir(self.path) end
 
---- Become the one that renders a set of a run.
+--- Acquires the right to render a set of a run.
 ---@param folder string
 ---@param set string
----@return mr.RunLock|nil  nil: somebody else does; to be closed
----@return string|nil why  MR_E_LOCK's text then
+---@return mr.RunLock|nil  nil: another process renders it; the caller closes the lock
+---@return string|nil why  text of MR_E_LOCK in this case
 function shelf.lock(folder, set)
   local good, lock = pcall(run.lock, own_folder(folder, set))
   if good then
