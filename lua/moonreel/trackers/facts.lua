@@ -1,4 +1,5 @@
---- What trackers show of a run in addition to its steps: values of its recipe, texts for events.
+--- What trackers show of a run in addition to its steps: the values of its recipe, and texts for
+-- events.
 -- @module moonreel.trackers.facts
 local base = require "moonreel.core.base"
 local glance = require "moonreel.runs.glance"
@@ -7,7 +8,7 @@ local words = require "moonreel.runs.words"
 
 local facts = {}
 
---- The text of the flattened recipe; nil where there is none.
+--- The text of the flattened recipe; nil: it does not exist.
 ---@param dir string
 ---@return string|nil
 function facts.recipe(dir)
@@ -15,7 +16,7 @@ function facts.recipe(dir)
   return base.exists(path) and base.read_file(path) or nil
 end
 
--- path -> chain of {at, set, value}; empty where settings.json is missing or of another version
+-- path -> chain of {at, set, value}; empty if settings.json is missing or of another version
 local function origin_of(dir)
   local path = dir .. "/settings.json"
   local good, found = pcall(function() return json.decode(base.read_file(path), path) end)
@@ -30,7 +31,8 @@ local function value_at(settings, path)
   return value
 end
 
---- What a recipe or command line has set: {{path, value}, ...} by path. Lists are JSON text.
+--- The fields that a recipe or command line has set: {{path, value}, ...} by path. Lists are JSON
+-- text.
 ---@param dir string
 ---@return table[]
 function facts.chosen(dir)
@@ -51,12 +53,12 @@ function facts.chosen(dir)
   return list
 end
 
--- kinds of lines that charts show as text
+-- kinds of lines that are shown as text
 local SHOWN <const> = { spike = true, rollback = true, nonfinite = true, replicas = true,
   alarm = true, error = true, ["end"] = true, stop = true }
 
---- What a line says to people; nil: nothing.
----@param line table  of the journal
+--- The text of a line for the user; nil: the line is not shown.
+---@param line table  line of the journal
 ---@return string|nil
 function facts.words(line)
   if line.kind == "note" then

@@ -1,29 +1,29 @@
---- The files of trackers: files that grow while a run trains, and files that are written at once.
+--- The files of trackers. Some grow while a run trains, some are written at once.
 -- @module moonreel.trackers.files
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 
 local files = {}
 
-local WAITING_MAX <const> = 16 << 20 -- bytes that a file holds back while the disk is full
+local WAITING_MAX <const> = 16 << 20 -- the most bytes kept in memory while the disk is full
 
---- How files are opened; specs put a full disk here.
+--- Opens a file. Specs replace it to simulate a full disk.
 files.open = io.open
 
--- a whole file, also one of gigabytes
+-- reads a whole file, also one of gigabytes
 local function read(path)
   local file <close> = assert(io.open(path, "rb"))
   return assert(file:read "a")
 end
 
--- ---- what was written ----
+-- ---- record of written files ----
 
 local function relative(ledger, path) return path:sub(#ledger.folder + 2) end
 
 local function print_of(text) return { bytes = #text, hash = base.hash128(text) } end
 
--- what written.json of a tracker's folder says: file -> {bytes, hash} as it was when it was closed,
--- so that a file that something else has changed is known
+-- Reads written.json of a tracker's folder: file -> {bytes, hash} at the time when the file was
+-- closed. It shows whether another program has changed a file.
 local function open_ledger(folder)
   local path = folder .. "/written.json"
   local good, list = pcall(function() return json.decode(base.read_file(path), path) end)
@@ -46,13 +46,13 @@ end
 
 ---@class mr.TrackerFile
 ---@field path string
----@field good integer        bytes that are written for sure
----@field waiting string[]    what follows them, not yet on the disk
----@field trouble string|nil  why the disk does not take it
+---@field good integer        bytes that are certainly written
+---@field waiting string[]    the following bytes, which are not yet on disk
+---@field trouble string|nil  why they cannot be written
 local File = {}
 File.__index = File
 
--- the result of a call on a file; raises with the file's path where there is none
+-- returns the result of a call on a file; raises an error with the file's path if the call failed
 local function check(self, result, why)
   if not result then
     local text = tostring(why)
@@ -61,7 +61,7 @@ local function check(self, result, why)
   return result
 end
 
--- the file, open; made when it is first needed
+-- the open file, which is created when first needed
 local function handle_of(self)
   if self.handle then
     return self.handle
@@ -69,7 +69,7 @@ local function handle_of(self)
   if not self.made then
     base.make_dir(self.path:match "^(.*)/[^/]*$")
     if base.exists(self.path) then
-      error(self.path .. ": something else has made this file", 0)
+      error(self.path .. ": another program created this file; try: move it away", 0)
     end
     check(self, files.open(self.path, "wb")):close()
     self.made = true
@@ -79,12 +79,12 @@ local function handle_of(self)
   return self.handle
 end
 
--- nothing is written behind the bytes of another writer
+-- checks that no other program has appended bytes
 local function check_alone(self, handle)
   local size = check(self, handle:seek "end")
   local most = self.good + (self.trouble and self.waiting_bytes or 0)
   if size < self.good or size > most then
-    self.foreign = ("%s: has %d bytes, %d were written here: something else writes to it"):format(
+    self.foreign = ("%s: has %d bytes, but this run wrote %d: another program writes to it"):format(
       self.path, size, self.good)
     error(self.foreign, 0)
   end
@@ -97,8 +97,8 @@ local function try(self)
   check(self, handle:write(table.concat(self.waiting)))
 end
 
---- Write, behind what was written before. What the disk does not take waits in memory and is tried
--- again with the next call; `trouble` says why. A torn end is written over, never appended to.
+--- Appends a text. Bytes that the disk does not accept wait in memory and are written by the next
+-- call; `trouble` says why. An incomplete end is overwritten.
 ---@param text string
 function File:write(text)
   if self.foreign or self.lost then
@@ -120,7 +120,7 @@ function File:write(text)
   end
 end
 
---- Close it and note what it holds.
+--- Closes the file and records what it contains.
 function File:close()
   if self.handle then
     self.handle:close()
@@ -134,12 +134,12 @@ end
 local Growing = {}
 Growing.__index = Growing
 
---- A store whose files grow call by call.
----@param folder string  of the tracker
+--- Creates a store whose files grow with each call.
+---@param folder string  folder of the tracker
 ---@return table store  with file(path), put(path, data) and trouble()
 function files.growing(folder) return setmetatable({ folder = folder }, Growing) end
 
---- A new file.
+--- Creates a file.
 ---@param path string
 ---@return mr.TrackerFile
 function Growing:file(path)
@@ -152,7 +152,7 @@ end
 ---@return string|nil
 function Growing:trouble() return self.newest and self.newest.trouble end
 
--- a file that is there whole or not at all
+-- writes a file completely or not at all
 local function put(path, data)
   if not base.exists(path) or read(path) ~= data then
     base.make_dir(path:match "^(.*)/[^/]*$")
@@ -160,30 +160,32 @@ local function put(path, data)
   end
 end
 
---- Write a whole file.
+--- Writes a whole file.
 ---@param path string
 ---@param data string
 function Growing.put(_, path, data) put(path, data) end
 
--- ---- files that are made whole ----
+-- ---- files that are written at once ----
 
 local Whole = {}
 Whole.__index = Whole
 
---- A store whose files are written when they are complete. One that is there already is left alone
--- where it has the same bytes, written again where it is the beginning of them, torn or not, or
--- what was written here before, and reported where something else wrote to it.
----@param given table  folder: of the tracker; whole: fun(text): length of the whole records
----   of a file; closed: fun(path) says that a file may not change any more, nil: none
----@return table store  with file(path), put(path, data) and `report`: {written, kept, left =
----   paths that were not touched, as something else wrote to them}
+--- Creates a store whose files are written when they are complete. If a file exists already, it is
+-- left unchanged if it has the same bytes; it is written again if it is the beginning of the new
+-- file (complete or torn) or if this run wrote it before; it is reported if another program wrote
+-- it.
+---@param given table  folder: of the tracker; whole: fun(text): length of the complete records of a
+---   file; closed: fun(path): says that a file must not change any more, nil: there are no such
+---   files
+---@return table store  with file(path), put(path, data) and `report`: {written, kept, left = paths
+---   that were not changed, because another program wrote them}
 function files.whole(given)
   return setmetatable({ ledger = open_ledger(given.folder), whole = given.whole,
     closed = given.closed,
     report = { written = 0, kept = 0, left = {} } }, Whole)
 end
 
--- is what a file has the beginning of a text, but for a torn end, or as it was closed here?
+-- is the file the beginning of a text, except for a torn end, or unchanged since it was closed?
 local function may_replace(self, path, there, text)
   if is_ours(self.ledger, path, there) then
     return true
@@ -211,7 +213,7 @@ local function settle(self, path, text)
   end
 end
 
---- A new file; it is written by its close().
+--- Creates a file, which close() writes.
 function Whole:file(path)
   local list = {}
   return {
@@ -220,7 +222,7 @@ function Whole:file(path)
   }
 end
 
---- Write a whole file.
+--- Writes a whole file.
 function Whole.put(_, path, data) put(path, data) end
 
 return files

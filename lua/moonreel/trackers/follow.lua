@@ -10,18 +10,18 @@ local follow = {}
 
 ---@class mr.TrackerPart
 ---@field number integer   from 1
----@field how string       "start": a new run; "resume": behind the newest step; "rewind": behind an
----   older one, later steps are taken back
----@field step integer     the step that it goes on behind
----@field wall number      seconds since 1970 at which it began, at least 1 s after the part before
----@field first_wall number the same of part 1
----@field id string        of the run
----@field name string      of the run, as its folder is called
----@field dir string       the run's folder, or that of the stage
+---@field how string       "start": a new run; "resume": continues after the newest step; "rewind":
+---   continues after an older step, and later steps are taken back
+---@field step integer     the step after which it continues
+---@field wall number      start in seconds since 1970, at least 1 s after the previous part
+---@field first_wall number start of part 1
+---@field id string        id of the run
+---@field name string      name of the run: the name of its folder
+---@field dir string       the folder of the run or stage
 ---@field root string      the run's folder
----@field opens boolean    it is the first of its journal
----@field session table     the line "start" that it belongs to
----@field whole boolean    its session went on or ended in order, no tracker had trouble in it
+---@field opens boolean    it is the first part of its journal
+---@field session table     the line "start" of its session
+---@field whole boolean    its session continued or ended in order, and no tracker failed in it
 
 ---@class mr.TrackerFollower
 ---@field parts mr.TrackerPart[]
@@ -30,8 +30,8 @@ local follow = {}
 local Follower = {}
 Follower.__index = Follower
 
---- The time of a line, where it is one: seconds since 1970.
----@param line table  of the journal
+--- The time of a line in seconds since 1970; nil: it has no valid time.
+---@param line table  line of the journal
 ---@return number|nil
 function follow.wall(line)
   local wall = line.wall
@@ -48,10 +48,10 @@ local function folders_of(root)
   return list
 end
 
---- Follow a run from its beginning.
----@param root string       its folder; of a run with stages the outer one
+--- Creates a follower that starts at the beginning of a run.
+---@param root string       folder of the run; for a run with stages the outer folder
 ---@param writers table[]|nil
----@param wanted nil|fun(part: mr.TrackerPart): boolean  parts that writers get; absent: all
+---@param wanted nil|fun(part: mr.TrackerPart): boolean  parts that writers receive; absent: all
 ---@return mr.TrackerFollower
 function follow.new(root, writers, wanted)
   return setmetatable({ root = root, writers = writers or {}, wanted = wanted, parts = {},
@@ -64,7 +64,7 @@ local function each(self, name, ...)
   end
 end
 
---- Close the part that is open; nothing of it comes any more.
+--- Closes the open part.
 ---@param line table|nil  the line that ends it
 function Follower:close_part(line)
   if self.open then
@@ -91,7 +91,7 @@ local function begin(self, how, step, line)
 end
 
 local function begin_session(self, line)
-  -- a stage's own count may begin again
+  -- the count of a stage may begin again
   if self.opens then
     self.base = self.highest - (#self.parts > 0 and line.step or self.highest)
   end
@@ -99,14 +99,14 @@ local function begin_session(self, line)
   if before and not self.ended then
     before.whole = false
   end
-  -- all stages are one run
+  -- all stages form one run
   self.id = self.id or tostring(line.run):match "^[%w_-]+$"
   self.session = line
   begin(self, not before and "start" or step < self.highest and "rewind" or "resume", step, line)
 end
 
---- Take the next line.
----@param line table  of the journal
+--- Takes the next line.
+---@param line table  line of the journal
 function Follower:take(line)
   local kind, whole = line.kind, math.type(line.step) == "integer"
   local step = whole and self.base + line.step
@@ -136,7 +136,7 @@ function Follower:take(line)
   end
 end
 
--- A step that no writer gets is not decoded: is this line one, behind the last one?
+-- A step that no writer receives is not decoded. Is this line such a step, and after the last one?
 local function is_passed(self, line)
   local step = not (self.on and #self.writers > 0) and self.open and tail.step_of(line)
   if step and self.base + step > self.highest then
@@ -158,13 +158,13 @@ local function next_line(self)
       self.reader = tail.open(self.folders[self.at] .. "/journal.jsonl")
       self.lines, self.opens = self.reader:lines(), true
     elseif not line then
-      self.lines = nil -- a later look goes on behind the last whole line
+      self.lines = nil -- a later call continues after the last whole line
       return nil
     end
   end
 end
 
---- Take the lines that are there by now, up to one that `stop` names, which is given back.
+--- Takes all available lines, up to a line that `stop` selects, which is returned.
 ---@param stop nil|fun(line: table, dir: string): boolean
 ---@return table|nil line
 function Follower:look(stop)

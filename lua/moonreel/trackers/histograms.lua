@@ -1,8 +1,8 @@
---- Histograms in lines of the journal: counts in the bins of core/op/histogram.c, kept short.
+--- Histograms in lines of the journal: counts in the bins of core/op/histogram.c, in a short form.
 --
--- A line has histograms = {TAG = {first, counts, sum, sum_squares, nan}}: first: the number of the
--- bin of the first count, from 0; counts: whole numbers, where -n stands for n empty bins; sum and
--- sum_squares of finite elements; nan: elements that are no number, absent where none is.
+-- A line has histograms = {TAG = {first, counts, sum, sum_squares, nan}}. first: number of the bin
+-- of the first count, from 0. counts: integers, where -n means n empty bins. sum and sum_squares:
+-- of finite elements. nan: number of NaN elements, absent if there are none.
 -- @module moonreel.trackers.histograms
 local json = require "moonreel.core.json"
 
@@ -11,8 +11,8 @@ local histograms = {}
 local SIDE <const>, LEAST <const> = 248, -46 -- bins of each sign; exponent of the smallest edge
 local BINS <const> = 2 * SIDE + 1
 
---- Numbers that a histogram has before it is kept short: counts of bins, elements that are no
--- number, sum, sum of squares.
+--- Numbers in a histogram before it is shortened: counts of bins, number of NaN elements, sum, sum
+-- of squares.
 histograms.NUMBERS = BINS + 3
 
 -- the magnitude at which the k-th bin of a sign begins, from 0
@@ -26,8 +26,8 @@ local function right(bin)
   return edge(bin - SIDE)
 end
 
---- The short form.
----@param all number[]  of the row "histogram", added up
+--- Makes the short form.
+---@param all number[]  sum of rows "histogram"
 ---@return table
 function histograms.pack(all)
   local first, last
@@ -54,7 +54,7 @@ end
 
 local function is_number(x) return type(x) == "number" and x == x and math.abs(x) < math.huge end
 
--- bins with their counts, empty ones in a row as one; nil where the form is another one
+-- bins with their counts, a run of empty bins as one; nil: the form is not valid
 local function unpack_counts(short)
   local bin, limits, values, n = math.tointeger(short.first), {}, {}, 0
   if not bin or type(short.counts) ~= "table" then
@@ -77,13 +77,13 @@ end
 ---@field min number       left edge of the first bin
 ---@field limits number[]  right edge of each bin
 ---@field counts number[]  of each bin
----@field num number       elements in them
+---@field num number       number of elements in them
 ---@field sum number
 ---@field sum_squares number
 
---- The histograms of a line: {{tag, mr.Histogram}, ...} by tag. Those without a count, or in
--- another form, are left out.
----@param line table  of the journal
+--- The histograms of a line: {{tag, mr.Histogram}, ...} by tag. Histograms that are empty or not in
+-- a valid form are left out.
+---@param line table  line of the journal
 ---@return table[]
 function histograms.of_line(line)
   local list = {}

@@ -1,5 +1,5 @@
---- Shows a run in other tools: TensorBoard event files and offline W&B runs. Both follow the
--- journal and can be made from it again at any time, byte for byte.
+--- Shows a run in other tools: TensorBoard event files and offline W&B runs. Both are made from the
+-- journal, and can be made from it again at any time, byte for byte.
 -- @module moonreel.trackers
 local base = require "moonreel.core.base"
 local files = require "moonreel.trackers.files"
@@ -8,11 +8,11 @@ local run = require "moonreel.run"
 
 local trackers = {}
 
--- by their names: new(store), path(part), whole(text), closed(path)
+-- trackers by name, with new(store), path(part), whole(text), closed(path)
 local kinds = { tensorboard = "moonreel.trackers.tensorboard", wandb = "moonreel.trackers.wandb" }
 local names = { "tensorboard", "wandb" }
 
--- write what is missing of some parts, from the journals
+-- writes from the journals what is missing of some parts
 local function make(name, root, wanted, stop)
   local kind = require(kinds[name])
   local store = files.whole { folder = root .. "/" .. name, whole = kind.whole,
@@ -23,7 +23,7 @@ local function make(name, root, wanted, stop)
   return store.report, follower
 end
 
--- does the newest session of a run write for a tracker by itself?
+-- does the newest session of a run write this tracker's files itself?
 local function writes(root, name)
   local follower = follow.new(root)
   follower:look()
@@ -31,23 +31,24 @@ local function writes(root, name)
   return last and type(last.session.trackers) == "table" and last.session.trackers[name] ~= nil
 end
 
---- Make the files of a tracker from a run's journal. Those that are there and complete stay as they
--- are; a torn one is written again.
----@param path string   the run's folder; a stage's folder means the run that it is of
+--- Makes the files of a tracker from a run's journal. Existing complete files are left unchanged; a
+-- torn file is written again.
+---@param path string   the folder of the run, or of a stage, which means its run
 ---@param name string   "tensorboard" or "wandb"
----@return table report  folder: where they are; parts: sessions and rollbacks; written, kept:
----   number of files; left: paths that hold what this run did not write, or that were uploaded
----   already. Errors: MR_E_USAGE for another tracker; MR_E_LOCK for a run at work that writes them
----   by itself; MR_E_DATA for a run without a journal or a session; MR_E_IO
+---@return table report  folder: where the files are; parts: sessions and rollbacks; written, kept:
+---   number of files; left: paths with contents that this run did not write, or that were uploaded
+---   already. Errors: MR_E_USAGE for an unknown tracker; MR_E_LOCK if a running run writes the
+---   files itself; MR_E_DATA if the run has no journal or no session; MR_E_IO
 function trackers.export(path, name)
   if not kinds[name] then
-    base.raise("MR_E_USAGE", ("--export %s: no such tracker; there are %s"):format(tostring(name),
+    base.raise("MR_E_USAGE", ("--export %s: there is no such tracker; expected one of %s"):format(
+      tostring(name),
       table.concat(names, ", ")))
   end
   path = #path > 1 and path:gsub("/+$", "") or path
   local root = run.outer(path) or path
   if not base.exists(root .. "/journal.jsonl") and not base.exists(root .. "/stages/.") then
-    base.raise("MR_E_DATA", root .. ": no journal.jsonl; try: the folder of a run")
+    base.raise("MR_E_DATA", root .. ": there is no journal.jsonl; try: the folder of a run")
   end
   local owner = run.owner(root)
   if owner.owned and not owner.dead and writes(root, name) then
@@ -56,7 +57,7 @@ function trackers.export(path, name)
   end
   local report, follower = make(name, root)
   if #follower.parts == 0 then
-    base.raise("MR_E_DATA", root .. ": its journal has no session yet, there is nothing to show")
+    base.raise("MR_E_DATA", root .. ": its journal has no session yet, so there is nothing to show")
   end
   report.folder, report.parts = root .. "/" .. name, #follower.parts
   return report
@@ -68,7 +69,8 @@ end
 local Trackers = {}
 Trackers.__index = Trackers
 
--- a writer whose failures end nothing: the first one is reported, then it is left out
+-- Wraps a writer so that its failures do not end the run: the first failure is reported, and then
+-- the writer is not used again.
 local function guarded(self, name, writer, store)
   local function fail(why)
     self.failed[name] = why
@@ -91,8 +93,8 @@ local function guarded(self, name, writer, store)
   end })
 end
 
--- parts before the session that begins: those that a killed session left, and those that no
--- tracker wrote, are made whole
+-- Completes parts before the session that begins: parts that a killed session left, and parts that
+-- no tracker wrote.
 local function mend(self, kind, name, root, stop, parts)
   local wanted, any = {}, false
   for _, part in ipairs(parts) do
@@ -111,10 +113,10 @@ local function mend(self, kind, name, root, stop, parts)
   end
 end
 
---- Begin to write what is asked for, during a run whose line "start" is in its journal.
+--- Begins to write the requested files, during a run whose line "start" is in its journal.
 ---@param given table  dir: folder of the run or stage; root: of the run; branch: of its lock;
----   names: list of trackers; say: fun(line) for people; report: fun(name, why), called once for
----   a tracker that fails
+---   names: list of trackers; say: fun(line): messages for the user; report: fun(name, why): called
+---   once for a tracker that fails
 ---@return mr.Trackers
 function trackers.open(given)
   local self = setmetatable({ failed = {}, off = {}, say = given.say, report = given.report },
@@ -127,7 +129,7 @@ function trackers.open(given)
   if not start then
     return self
   end
-  -- the last part is not whole when its session did not end
+  -- the last part is incomplete if its session did not end
   local last = self.follower.parts[#self.follower.parts]
   if last and not self.follower.ended then
     last.whole = false
@@ -148,7 +150,7 @@ function trackers.open(given)
   return self
 end
 
---- Write what is new in the journal. Failures are reported, not raised.
+--- Writes what is new in the journal. Failures are reported, not raised.
 function Trackers:look()
   local good, why = pcall(self.follower.look, self.follower)
   if not good and not self.failed.journal then
@@ -157,7 +159,7 @@ function Trackers:look()
   end
 end
 
---- Write what is left and close the files; harmless twice.
+--- Writes the rest and closes the files. It may be called twice.
 function Trackers:close()
   self:look()
   self.follower:close_part()

@@ -1,6 +1,6 @@
---- Rendered videos and pictures of a run, as trackers show them. A line of the journal with `files`
--- names them: {{path = "samples/...", name = ..., caption = ...}, ...} or only paths, relative to
--- the folder of the run or stage; `step` is the step of the checkpoint that was rendered.
+--- Rendered videos and pictures of a run, in the form that trackers show. A journal line with
+-- `files` names them: {{path = "samples/...", name = ..., caption = ...}, ...} or only paths,
+-- relative to the folder of the run or stage. `step` is the step of the rendered checkpoint.
 -- @module moonreel.trackers.media
 local base = require "moonreel.core.base"
 local temporary = require "moonreel.data.temporary"
@@ -9,12 +9,12 @@ local media = {}
 
 local pictures = { png = true, jpg = true, jpeg = true, gif = true }
 local clips = { mp4 = true, webm = true, gif = true }
-local PLAYED_MAX <const> = 320 -- pixels of the longer side of a GIF
+local PLAYED_MAX <const> = 320 -- the most pixels of the longer side of a GIF
 
---- The files that a line names and that are there.
----@param line table  of the journal
+--- The existing files that a line names.
+---@param line table  line of the journal
 ---@param dir string  the folder of the run or stage
----@return table[]  {path, name, caption, kind = "png" ..., clip = true for one that moves}
+---@return table[]  {path, name, caption, kind = "png" ..., clip = true for a video}
 function media.of(line, dir)
   local list = {}
   for _, one in ipairs(type(line.files) == "table" and line.files or {}) do
@@ -31,7 +31,7 @@ function media.of(line, dir)
   return list
 end
 
--- a clip as GIF; FFmpeg makes it
+-- converts a clip to a GIF with FFmpeg
 local function to_gif(path)
   local core = require "moonreel.core.media"
   local facts = core.scan(path)
@@ -47,9 +47,9 @@ local function to_gif(path)
   return base.read_file(name), h, w
 end
 
---- Height and width of a picture, in pixels.
+--- The height and width of a picture, in pixels.
 ---@param data string  PNG, JPEG or GIF
----@param path string  its place
+---@param path string  path for messages
 ---@return integer height
 ---@return integer width
 function media.size(data, path)
@@ -64,8 +64,8 @@ function media.size(data, path)
   return facts.height, facts.width
 end
 
---- A picture or a GIF for a page that shows pictures.
----@param one table  of media.of
+--- The picture or GIF for a page that shows pictures.
+---@param one table  entry of media.of
 ---@return string data
 ---@return integer height
 ---@return integer width

@@ -10,8 +10,8 @@ for i = 0, 127 do
   single[i] = string.char(i)
 end
 
---- A whole number as a varint.
----@param n integer  a negative one takes 10 bytes, as int64 has it
+--- Encodes an integer as a varint.
+---@param n integer  a negative one takes 10 bytes, as in int64
 ---@return string
 function proto.varint(n)
   local text = single[n]
@@ -27,7 +27,7 @@ function proto.varint(n)
   return table.concat(list)
 end
 
--- of fields up to 31
+-- keys of fields up to 31
 local keys = {}
 for i = 0, 255 do
   keys[i] = proto.varint(i)
@@ -38,40 +38,40 @@ local function key(number, kind)
   return keys[n] or proto.varint(n)
 end
 
---- A field of int32, int64, bool or enum.
----@param number integer  of the field
+--- Encodes a field of int32, int64, bool or enum.
+---@param number integer  number of the field
 ---@param n integer
 ---@return string
 function proto.integer(number, n) return key(number, VARINT) .. proto.varint(n) end
 
---- A field of double.
----@param number integer  of the field
+--- Encodes a field of double.
+---@param number integer  number of the field
 ---@param x number
 ---@return string
 function proto.double(number, x) return key(number, EIGHT) .. string.pack("<d", x) end
 
---- A field of float; x is rounded to the nearest one.
----@param number integer  of the field
+--- Encodes a field of float; x is rounded to the nearest float.
+---@param number integer  number of the field
 ---@param x number
 ---@return string
 function proto.float(number, x) return key(number, FOUR) .. string.pack("<f", x) end
 
---- A field of string, bytes, a message or packed numbers.
----@param number integer  of the field
+--- Encodes a field of string, bytes, a message or packed numbers.
+---@param number integer  number of the field
 ---@param text string
 ---@return string
 function proto.bytes(number, text)
   return key(number, BYTES) .. proto.varint(#text) .. text
 end
 
--- of short ones, by number << 7 | size
+-- heads of short fields, by number << 7 | size
 local heads = setmetatable({}, { __index = function(all, at)
   all[at] = key(at >> 7, BYTES) .. proto.varint(at & 127)
   return all[at]
 end })
 
---- What stands before `size` bytes of such a field.
----@param number integer  of the field
+--- The bytes before the `size` bytes of such a field.
+---@param number integer  number of the field
 ---@param size integer    bytes
 ---@return string
 function proto.head(number, size)

@@ -2,10 +2,10 @@
 -- @module moonreel.trackers.scalars
 local scalars = {}
 
--- how a skipped step writes numbers that JSON has not
+-- numbers that JSON does not have, as a skipped step writes them
 local words = { nan = 0 / 0, ["-nan"] = 0 / 0, inf = math.huge, ["-inf"] = -math.huge }
 
--- loss and norm of a skipped step, where they are not finite: the journal has them as text
+-- loss and norm of a skipped step, if they are not finite: the journal has them as text
 local function add_lost(list, reason)
   local loss, norm = reason:match "^loss (%S+), gradient norm (%S+)$"
   for _, row in ipairs { { "loss", words[loss] }, { "grad_norm", words[norm] } } do
@@ -23,7 +23,7 @@ local function add(list, tag, x)
   end
 end
 
--- numbers of a table, in the order of their names
+-- the numbers of a table, sorted by name
 local function add_all(list, prefix, values)
   local names = {}
   for name, x in pairs(type(values) == "table" and values or {}) do
@@ -38,10 +38,10 @@ local function add_all(list, prefix, values)
 end
 
 --- The numbers of a line "step" or "skip": {{tag, number}, ...}, always in the same order. `loss`,
--- `grad_norm`, `lr`, `t` and `epoch` are those of the line; time/step_s and time/data_wait_s are
--- seconds; loss_by_bucket/FxHxW stands where all micro-batches are of one bucket; below gpu/ are
--- power, clock and so on. Every line may bring more under `scalars`.
----@param line table  of the journal
+-- `grad_norm`, `lr`, `t` and `epoch` have the names of the line; time/step_s and time/data_wait_s
+-- are seconds; loss_by_bucket/FxHxW is present if all micro-batches are of one bucket; gpu/
+-- contains power, clock and so on. A line may contain further numbers under `scalars`.
+---@param line table  line of the journal
 ---@return table[]
 function scalars.of_step(line)
   local list = {}
@@ -69,8 +69,8 @@ function scalars.of_step(line)
   return list
 end
 
---- The numbers that any other line brings under `scalars`: {{tag, number}, ...}.
----@param line table  of the journal
+--- The numbers under `scalars` of any other line: {{tag, number}, ...}.
+---@param line table  line of the journal
 ---@return table[]
 function scalars.of_line(line)
   local list = {}

@@ -1,5 +1,5 @@
---- Writes a run as event files of TensorBoard, in RUN/tensorboard: one file for each part of the
--- run. A part that continues begins with a session start, by which the reader drops later steps of
+--- Writes a run as TensorBoard event files in RUN/tensorboard, one file for each part of the run. A
+-- part that continues begins with a session start event, at which the reader drops later steps of
 -- earlier files.
 -- @module moonreel.trackers.tensorboard
 local facts = require "moonreel.trackers.facts"
@@ -16,7 +16,7 @@ tensorboard.whole = tfevents.whole
 local Writer = {}
 Writer.__index = Writer
 
---- The path of a part's file. Files are read in the order of their names.
+--- The path of a part's file. TensorBoard reads files in the order of their names.
 ---@param part mr.TrackerPart
 ---@return string
 function tensorboard.path(part)
@@ -24,8 +24,8 @@ function tensorboard.path(part)
     math.floor(part.wall), part.id, part.number)
 end
 
---- A writer for a follower.
----@param store table  of moonreel.trackers.files
+--- Creates a writer for a follower.
+---@param store table  store of moonreel.trackers.files
 ---@return table
 function tensorboard.new(store) return setmetatable({ store = store }, Writer) end
 
@@ -34,7 +34,7 @@ local function event(self, text) self.file:write(tfevents.record(text)) end
 function Writer:begin(part)
   self.part, self.ended = part, nil
   self.file = self.store:file(tensorboard.path(part))
-  -- the server takes the first session start of a run for its beginning, later ones for restarts
+  -- TensorBoard takes the first session start of a run as its beginning, and later ones as restarts
   local list = { tfevents.record(tfevents.version(part.wall)),
     tfevents.record(tfevents.start(part.wall, part.step + 1)) }
   if part.opens then

@@ -16,7 +16,7 @@ local function masked(text)
   return ((c >> 15 | c << 17) & 0xffffffff) + 0xa282ead8 & 0xffffffff
 end
 
---- A record: length, its check sum, an event, its check sum.
+--- Encodes a record: length, checksum of the length, event, checksum of the event.
 ---@param event string
 ---@return string
 function tfevents.record(event)
@@ -24,7 +24,7 @@ function tfevents.record(event)
   return length .. string.pack("<I4", masked(length)) .. event .. string.pack("<I4", masked(event))
 end
 
---- The length of the whole records that a text begins with; what follows is a torn record.
+--- The length of the whole records at the beginning of a text. A torn record may follow.
 ---@param text string
 ---@return integer bytes
 function tfevents.whole(text)
@@ -45,34 +45,34 @@ local function event(wall, step, field)
   return proto.double(1, wall) .. integer(2, step) .. field
 end
 
---- The event that a file begins with.
+--- The first event of a file.
 ---@param wall number  seconds since 1970
 ---@return string
 function tfevents.version(wall) return proto.double(1, wall) .. bytes(3, "brain.Event:2") end
 
---- The event by which a reader drops what earlier files have of this step and later ones.
+--- The event at which a reader drops this step and later ones of earlier files.
 ---@param wall number   seconds since 1970
----@param step integer  first step that counts from here on
+---@param step integer  first step of this file
 ---@return string
 function tfevents.start(wall, step) return event(wall, step, bytes(7, integer(1, START))) end
 
 --- An event with values.
 ---@param wall number   seconds since 1970
 ---@param step integer
----@param values string  of scalar, text, image or plugin, one after the other
+---@param values string  concatenation of results of scalar, text, image or plugin
 ---@return string
 function tfevents.values(wall, step, values) return event(wall, step, bytes(5, values)) end
 
--- a value has the same length each time: tag and key of simple_value stand before the number
+-- a value always has the same length: tag and key of simple_value precede the number
 local heads = setmetatable({}, { __index = function(all, tag)
   local name = bytes(1, tag) .. string.char(2 << 3 | 5)
   all[tag] = proto.head(1, #name + 4) .. name
   return all[tag]
 end })
 
---- A scalar; a reader gets the float32 nearest to x.
+--- A scalar. A reader gets the float32 nearest to x.
 ---@param tag string
----@param x number  may be nan or infinite
+---@param x number  may be NaN or infinite
 ---@return string
 function tfevents.scalar(tag, x) return heads[tag] .. string.pack("<f", x) end
 
@@ -100,7 +100,7 @@ function tfevents.image(tag, data, height, width)
     .. integer(3, 3) .. bytes(4, data)))
 end
 
--- packed doubles
+-- a field of packed doubles
 local function doubles(field, list)
   return bytes(field, string.pack("<" .. ("d"):rep(#list), table.unpack(list)))
 end
@@ -128,8 +128,8 @@ local function google_value(x)
   return type(x) == "boolean" and integer(4, x and 1 or 0) or bytes(3, x)
 end
 
---- Values that say which hyper-parameters and metrics there are, and what they are in this run.
----@param list table[]     {name, value}: text, number or boolean, in the order of their names
+--- The values that describe hyper-parameters and metrics, and the hyper-parameters of this run.
+---@param list table[]     {name, value}: text, number or boolean, sorted by name
 ---@param metrics string[]  tags of scalars
 ---@return string
 function tfevents.hparams(list, metrics)
@@ -145,8 +145,8 @@ function tfevents.hparams(list, metrics)
     .. plugin_value("_hparams_/session_start_info", bytes(3, table.concat(values)))
 end
 
---- The value that says that the run is over.
----@param good boolean  it reached its end
+--- The value that marks the end of the run.
+---@param good boolean  the run reached its end
 ---@return string
 function tfevents.hparams_end(good)
   return plugin_value("_hparams_/session_end_info", bytes(4, integer(1, good and 1 or 2)))

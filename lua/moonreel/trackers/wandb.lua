@@ -1,6 +1,6 @@
---- Writes a run as offline runs of W&B, in RUN/wandb: one folder for each part of the run, all with
--- one run id. A part that continues says so: after the newest step it resumes, after an older step
--- it rewinds.
+--- Writes a run as offline W&B runs in RUN/wandb: one folder for each part of the run, all with one
+-- run id. A part that continues is marked: after the newest step it resumes, after an older step it
+-- rewinds.
 -- @module moonreel.trackers.wandb
 local base = require "moonreel.core.base"
 local facts = require "moonreel.trackers.facts"
@@ -14,12 +14,12 @@ local wandblog = require "moonreel.trackers.wandblog"
 
 local wandb = {}
 
--- of the SDK whose logs these are like
+-- version of the SDK whose log format is written
 local SDK <const> = "0.31.0"
 
 wandb.whole = wandblog.whole
 
---- Was a log uploaded? Nothing may be added to it then.
+--- Was a log uploaded? Then nothing may be appended to it.
 ---@param path string
 ---@return boolean
 function wandb.closed(path) return base.exists(path .. ".synced") end
@@ -27,7 +27,7 @@ function wandb.closed(path) return base.exists(path .. ".synced") end
 local Writer = {}
 Writer.__index = Writer
 
--- the time in the name is UTC, so that it is the same wherever it is made
+-- the time in the name is UTC, so that it does not depend on the time zone
 local function folder_of(part)
   return ("%s/wandb/offline-run-%s-%s"):format(part.root,
     os.date("!%Y%m%d_%H%M%S", math.floor(part.wall)), part.id)
@@ -38,8 +38,8 @@ end
 ---@return string
 function wandb.path(part) return ("%s/run-%s.wandb"):format(folder_of(part), part.id) end
 
---- A writer for a follower.
----@param store table  of moonreel.trackers.files
+--- Creates a writer for a follower.
+---@param store table  store of moonreel.trackers.files
 ---@return table
 function wandb.new(store) return setmetatable({ store = store }, Writer) end
 
@@ -74,7 +74,7 @@ function Writer:begin(part)
     rewind = part.how == "rewind" and part.step or nil })
 end
 
--- a step is one row of the history, with all that comes before the next one
+-- a step is one row of the history, with everything up to the next step
 local function flush(self)
   local row = self.row
   if row then
@@ -108,7 +108,7 @@ function Writer:step(line, step)
   add(self, "_runtime", wall - self.part.first_wall)
 end
 
--- a copy in the folder of what the run uploads
+-- copies a file that the run uploads into the folder
 local function add_media(self, one, step)
   local data = base.read_file(one.path)
   local sum = base.sha256(data)
@@ -162,7 +162,7 @@ function Writer:note(line, step)
   if words then
     record(self, wandblog.OUTPUT, wandblog.output(wall_of(self, line), words))
   end
-  -- a run that is killed keeps what it had at its newest checkpoint
+  -- a run that is killed keeps its state at the newest checkpoint
   if line.kind == "save" and line.event == "commit" then
     summary(self)
   end

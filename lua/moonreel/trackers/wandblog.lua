@@ -11,8 +11,8 @@ local BLOCK <const>, HEAD <const> = 32768, 7
 local WHOLE <const>, FIRST <const>, MIDDLE <const>, LAST <const> = 1, 2, 3, 4
 local bytes, integer = proto.bytes, proto.integer
 
---- The file's head.
----@param version integer  0 or 1: SDKs differ in which they read
+--- The head of the file.
+---@param version integer  0 or 1: SDKs differ in the version that they read
 ---@return string
 function wandblog.head(version) return ":W&B" .. string.pack("<I2B", 0xBEE1, version) end
 
@@ -21,9 +21,9 @@ local function part(kind, data)
   return string.pack("<I4I2", base.crc32(typed), #data) .. typed
 end
 
---- A record as it stands at a place of the file: where it does not fit into a block, in parts.
+--- Encodes a record at a position of the file, in parts if it crosses a block.
 ---@param data string
----@param at integer  bytes before it, those of the head included
+---@param at integer  number of bytes before it, including the head
 ---@return string
 function wandblog.frame(data, at)
   local left, padding = BLOCK - at % BLOCK, ""
@@ -45,9 +45,9 @@ function wandblog.frame(data, at)
   return table.concat(list)
 end
 
---- The length of the whole records that a log begins with; what follows is torn.
+--- The length of the whole records at the beginning of a log. A torn record may follow.
 ---@param text string
----@return integer bytes  0: the head is cut
+---@return integer bytes  0: the head is incomplete
 function wandblog.whole(text)
   if #text < HEAD then
     return 0
@@ -76,9 +76,9 @@ function wandblog.whole(text)
   end
 end
 
---- A record.
----@param number integer  of the record in its log, from 1
----@param field integer   of the message Record
+--- Encodes a record.
+---@param number integer  number of the record in its log, from 1
+---@param field integer   number of the field in the message Record
 ---@param message string
 ---@return string
 function wandblog.record(number, field, message)
@@ -89,7 +89,7 @@ end
 wandblog.HISTORY, wandblog.SUMMARY, wandblog.CONFIG, wandblog.FILES = 2, 3, 5, 6
 wandblog.OUTPUT, wandblog.RUN, wandblog.EXIT, wandblog.HEADER = 13, 17, 18, 21
 
---- A value as JSON text; nan and infinite numbers stand as Python writes them.
+--- Encodes a value as JSON text. NaN and infinite numbers are written as in Python.
 ---@param value any  as moonreel.core.json takes it
 ---@return string
 function wandblog.json(value)
@@ -106,8 +106,8 @@ local keys = setmetatable({}, { __index = function(all, name)
   return all[name]
 end })
 
---- A key and its value, as config, history and summary list them.
----@param field integer  of the list: 1
+--- Encodes a key and its value, for config, history and summary.
+---@param field integer  number of the list's field: 1
 ---@param name string
 ---@param value any
 ---@return string
@@ -117,27 +117,27 @@ function wandblog.item(field, name, value)
   return proto.head(field, #key + #head + #text) .. key .. head .. text
 end
 
---- The message of a step's values.
+--- The message with a step's values.
 ---@param step integer
----@param items string  of wandblog.item(1, ...), one after the other
+---@param items string  concatenation of results of wandblog.item(1, ...)
 ---@return string
 function wandblog.history(step, items) return items .. bytes(2, integer(1, step)) end
 
 --- The message that names files to upload.
----@param path string  below the folder `files`
+---@param path string  path below the folder `files`
 ---@return string
 function wandblog.media_file(path)
   -- policy 0: now; type 2: media
   return bytes(1, bytes(1, path) .. integer(2, 0) .. integer(3, 2))
 end
 
---- The message of a run's end.
+--- The message at the end of a run.
 ---@param code integer       exit code
 ---@param runtime_s integer  seconds since the log began
 ---@return string
 function wandblog.exit(code, runtime_s) return integer(1, code) .. integer(2, runtime_s) end
 
---- A line of the console.
+--- The message with a line of the console.
 ---@param wall number  seconds since 1970
 ---@param line string
 ---@return string
@@ -145,7 +145,7 @@ function wandblog.output(wall, line)
   return integer(1, 1) .. bytes(2, wandblog.time(wall)) .. bytes(3, line .. "\n")
 end
 
---- A moment.
+--- The message with a time.
 ---@param wall number  seconds since 1970
 ---@return string
 function wandblog.time(wall)
@@ -153,23 +153,23 @@ function wandblog.time(wall)
   return integer(1, seconds) .. integer(2, math.floor((wall - seconds) * 1e9))
 end
 
---- The message that a log begins with.
----@param producer string  version of the SDK whose log it is like
+--- The first message of a log.
+---@param producer string  version of the SDK whose log format is written
 ---@return string
 function wandblog.version(producer) return bytes(1, bytes(1, producer)) end
 
 ---@class mr.WandbRun
 ---@field id string
 ---@field project string
----@field name string      as it is shown
+---@field name string      name for display
 ---@field entity string|nil
 ---@field tags string[]|nil
----@field wall number      seconds since 1970 when it began
----@field resume boolean|nil  it goes on behind its newest step
----@field rewind integer|nil  it goes on behind this step of its own
----@field config table     values that JSON knows, by name
+---@field wall number      start in seconds since 1970
+---@field resume boolean|nil  it continues after its newest step
+---@field rewind integer|nil  it continues after this step of its own
+---@field config table     values that JSON supports, by name
 
---- The message of a run.
+--- The message that describes a run.
 ---@param r mr.WandbRun
 ---@return string
 function wandblog.run(r)
