@@ -1,7 +1,7 @@
---- Adversarial training of an autoencoder and a discriminator. One forward pass of both serves
--- both: the discriminator judges the reconstruction once. The gradient of this judgement goes to
--- the autoencoder in one loss, and to the discriminator in the other. Ref: Goodfellow et al. 2014,
--- arXiv:1406.2661; Esser et al. 2021, arXiv:2012.09841 (the adaptive weight); opensora-2.0.md 13.
+--- Trains an autoencoder against a discriminator. One forward pass serves both: the discriminator
+-- judges the reconstruction once. The gradient of this judgement goes to the autoencoder in one
+-- loss, and to the discriminator in the other. Ref: Goodfellow et al. 2014, arXiv:1406.2661; Esser
+-- et al. 2021, arXiv:2012.09841 (the adaptive weight); opensora-2.0.md 13.
 -- @module moonreel.losses.adversarial
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -12,19 +12,19 @@ local discriminator = require "moonreel.losses.discriminator"
 local adversarial = {}
 
 local LEAST <const> = 1e-4   -- added to the length of the generator's gradient
-local MOST <const> = 1e4     -- of the adaptive weight
-local WEIGHT <const> = 0.05  -- of the adversarial loss, where a recipe says none
+local MOST <const> = 1e4     -- largest adaptive weight
+local WEIGHT <const> = 0.05  -- default weight of the adversarial loss
 local GEN_START <const> = 2001
 local INFINITE <const> = 3e38
-local TINY <const> = 1e-30   -- weight of a batch without a good sample
+local TINY <const> = 1e-30   -- used in place of 0 as the weight of a batch
 
---- Names of the terms, as the journal has them.
+--- Names of the terms in the journal.
 adversarial.names = { "generator", "generator_weight", "discriminator" }
 
 local function relu(x) return (ops.clamp(x, { low = 0, high = INFINITE })) end
 
--- log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|)); the logarithm by its series of tanh, as z is in
--- (0, 1/3]: log(1 + u) = 2 artanh(u / (2 + u))
+-- log(1 + exp(x)) = relu(x) + log(1 + exp(-|x|)). The logarithm uses the series of artanh, as u is
+-- in (0, 1]: log(1 + u) = 2 artanh(z), z = u / (2 + u) in (0, 1/3].
 local function softplus(x)
   local u = ops.exp((ops.affine(relu(x) + relu(x * -1), { scale = -1 })))
   local z = u / ops.affine(u, { scale = 1, shift = 2 })
@@ -38,7 +38,7 @@ end
 
 local function mean(x) return (ops.mean(x, { axes = { 1 } })) end
 
--- of [B, patches] real and fake to [B]
+-- losses by kind: from real and fake [B, patches] to [B]
 local kinds = {}
 
 function kinds.hinge(real, fake)
@@ -61,9 +61,10 @@ end
 
 local function length(x) return ops.sqrt((ops.sum(x * x))) end
 
---- Weight of the generator's loss: as long as the gradient of the other one at the last weight.
----@param of_error mr.Value      gradient there
----@param of_generator mr.Value  likewise
+--- The weight of the generator's loss, which gives its gradient at the last layer the length of the
+-- gradient of the other loss.
+---@param of_error mr.Value      gradient of the other loss at the last layer's weight
+---@param of_generator mr.Value  gradient of the generator's loss there
 ---@param scale number
 ---@return mr.Value              f32 [1]
 function adversarial.weight(of_error, of_generator, scale)
@@ -77,7 +78,7 @@ end
 local Adversary = {}
 Adversary.__index = Adversary
 
---- Declare the discriminator.
+--- Declares the discriminator.
 ---@param params mr.Params
 ---@param config table  discriminator, gen (gen_start, disc_weight), disc (disc_start,
 ---   disc_loss_type): records of a recipe
@@ -90,23 +91,23 @@ function adversarial.new(params, config)
     Adversary)
 end
 
---- Set which of the losses count in an update.
+--- Sets which losses count in an update.
 ---@param prog mr.Program
----@param update integer  its number, from 1
+---@param update integer  number of the update, from 1
 function Adversary:set(prog, update)
   for name, start in pairs(self.starts) do
     prog:set(name .. " counts", T.from({ 1 }, { update >= start and 1 or 0 }))
   end
 end
 
--- sum over samples of weight x value, over the sum of weights
+-- the weighted mean over samples
 local function average(value, io)
   local all = ops.affine(ops.sum(io.weight), { scale = 1, shift = TINY })
   return ops.sum(value * io.weight) / all
 end
 
--- the gradient of a loss at a weight, from that at the clips that it makes; each of the ranks that
--- share them finds a part
+-- The gradient of a loss at the last weight, computed from its gradient at the clips. Each rank
+-- that shares the clips computes a part.
 local function at_last(g, clip, gradient)
   local moved = ops.sum(clip.y * g:detach(gradient))
   local found = g:gradients(moved, { g:param(clip.last) })[1]
@@ -115,15 +116,15 @@ end
 
 --- Both losses of a batch.
 ---@param g mr.Graph
----@param clip table       x: clips, y: what came back, f32 [B, T, H, W, C]; last: the parameter
----   that makes y; still: y as a constant; share: of ranks that share them
----@param error mr.Value   f32 [B]: the other loss, of `still`
+---@param clip table       x: clips, y: reconstructions, f32 [B, T, H, W, C]; last: name of the
+---   parameter that produces y; still: y as a constant; share: the ranks that share the clips
+---@param error mr.Value   f32 [B]: the other loss, computed from `still`
 ---@param io table         weight; seed, keys, epoch of the draws
----@return mr.Value        f32 scalar, whose gradients are those of all: what trains
+---@return mr.Value        f32 scalar: the sum of all losses, whose gradients train
 ---@return table           generator, generator_weight, discriminator: f32 [B]; moments: f32 [n, 3]
 function Adversary:of(g, clip, error, io)
   if clip.x.shape[5] ~= self.network.inputs then
-    base.raise("MR_E_RECIPE", ("discriminator.input_nc is %d, clips have %d channels; try: %d")
+    base.raise("MR_E_RECIPE", ("discriminator.input_nc is %d, but clips have %d channels; try: %d")
       :format(self.network.inputs, clip.x.shape[5], clip.x.shape[5]))
   end
   local dtype, B = g:param(clip.last).dtype, clip.x.shape[1]
@@ -137,13 +138,13 @@ function Adversary:of(g, clip, error, io)
     self.scale)
   local counts = g:input("generator counts", "f32", { 1 })
   local own = g:detach(weight * counts)
-  -- gradients are sums over samples here
+  -- here gradients are sums over samples
   local all = ops.sum(io.weight):reshape { 1 }
   local toward = g:detach((of_error + of_generator * own:reshape { 1, 1, 1, 1, 1 })
     * all:reshape { 1, 1, 1, 1, 1 })
   local judged = adversarial.loss(self.kind, real, fake)
     * g:input("discriminator counts", "f32", { 1 })
-  -- all ranks that share the clips find the discriminator's gradient, which is summed over them
+  -- every rank that shares the clips computes the discriminator's gradient, and these are summed
   local found = 1 / (clip.share and clip.share.ranks or 1)
   local train = ops.sum(clip.y * toward) + ops.sum(judged * io.weight) * found
   return train, { generator = generator * own, discriminator = judged,

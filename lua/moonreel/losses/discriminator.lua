@@ -12,22 +12,22 @@ local ops = require "moonreel.core.op"
 
 local discriminator = {}
 
---- What stands before the names of its parameters in the table of a run, and its number there.
+--- The prefix of its parameters in the table of a run, and the number of its model there.
 discriminator.PREFIX, discriminator.MODEL = "discriminator", 1
 
 local WIDTH <const>, WIDEST <const> = 64, 8 -- channels of the first layer; of the widest for one
 local LAYERS <const>, INPUTS <const> = 5, 3
-local KEPT <const> = 0.7   -- share that dropout leaves
-local SLOPE <const> = 0.2  -- below zero
+local KEPT <const> = 0.7   -- share of values that dropout keeps
+local SLOPE <const> = 0.2  -- slope below zero
 local EPS <const> = 1e-5
 local MOMENTUM <const> = 0.1
-local SPREAD <const> = 0.02 -- deviation of first weights
+local SPREAD <const> = 0.02 -- standard deviation of the initial weights
 local SEED <const> = 0x64697363
 local SAME = { 1, 1, 1, 1, 1, 1 }
 local MOST <const> = 3e38 -- no limit
 local STEEP <const> = 1e20 -- a factor that makes any number but 0 larger than 1
 
--- quantile of a standard normal, by halves: dropout keeps what lies below
+-- the quantile of a standard normal, by bisection: dropout keeps values below it
 local function quantile(share)
   local low, high = -10, 10
   -- Ref: Abramowitz & Stegun 1964, 7.1.26
@@ -62,7 +62,7 @@ local function conv(s, name, inputs, outputs, stride, bias)
   end
 end
 
--- a batch norm and where its running mean and variance lie
+-- a batch norm, and the names of its running mean and variance
 local function norm(s, name, C)
   local own = s:child(name)
   local around_one = T.new("f32", { C }):fill_normal(SEED, own.prefix) * SPREAD + 1
@@ -70,14 +70,15 @@ local function norm(s, name, C)
     bias = own:add("bias", { C }, { kind = "zeros" }) }
 end
 
--- the running numbers of a norm: frozen, and kept apart from weights that others load
+-- the running statistics of a norm, which are frozen and separate from weights that others load
 local function add_running(s, row, name)
   local own, still = s:child(name), { frozen = true, buffer = true }
   row.mean = own:add("running_mean", { row.C }, { kind = "zeros" }, still)
   row.variance = own:add("running_var", { row.C }, { kind = "ones" }, still)
 end
 
--- over all places of a batch: a group norm of single channels over one sample of them all
+-- Normalizes over all positions of a batch. This is a group norm with one channel per group over
+-- all positions as one sample.
 local function normalised(g, row, x)
   local B, frames, H, W, C = table.unpack(x.shape)
   local all = x:reshape { 1, B * frames, H, W, C }
@@ -92,7 +93,7 @@ local function leaky(x)
     + ops.affine(ops.clamp(x, { low = 0, high = MOST }), { scale = 1 - SLOPE })
 end
 
--- factors of dropout: 0, or 1 over the share that is kept; by sample
+-- dropout factors by sample: 0, or 1 over the share that is kept
 local function mask_of(io, what, shape, kept, limit)
   local noise = ops.random_normal(io.seed, io.keys, io.epoch,
     { purpose = base.name_word("dropout " .. what), dims = { table.unpack(shape, 2) } })
@@ -103,10 +104,9 @@ end
 local Network = {}
 Network.__index = Network
 
---- Declare the parameters.
----@param params mr.Params
+--- Declares the parameters.
 ---@param config table  input_nc (3), n_layers (5), ndf: channels of the first layer (64), dropout:
----   share that is left out (0.3)
+---   share of values that is dropped (0.3)
 ---@return mr.Discriminator
 function discriminator.new(params, config)
   local n, width = config.n_layers or LAYERS, config.ndf or WIDTH
@@ -130,14 +130,14 @@ function discriminator.new(params, config)
   return self
 end
 
---- How real each patch of clips is, by the numbers of this batch.
+--- Judges how real each patch of clips is, with the statistics of this batch.
 ---@param g mr.Graph
 ---@param x mr.Value     [B, T, H, W, C] in the dtype of the layers
----@param io table       seed, keys, epoch of the draws of dropout
----@param what string    of the clips, which draws are keyed by
+---@param io table       seed, keys, epoch for the draws of dropout
+---@param what string    name of the clips, part of the keys of the draws
 ---@return mr.Value      f32 [B, patches]
----@return mr.Value      f32 [n, 3]: mean, sum of squares around it and count of the channels of all
----   batch norms
+---@return mr.Value      f32 [n, 3]: mean, sum of squared deviations and count for each channel of
+---   all batch norms
 function Network:forward(g, x, io, what)
   x = leaky(self.first(g, x))
   local all = {}
@@ -153,7 +153,7 @@ function Network:forward(g, x, io, what)
   return x:reshape { x.shape[1], T.count(x.shape) // x.shape[1] }, (G.concat(all, 0))
 end
 
---- How real each patch of clips is, by the running numbers, without dropout.
+--- Judges how real each patch of clips is, with the running statistics and without dropout.
 ---@param g mr.Graph
 ---@param x mr.Value     [B, T, H, W, C] in the dtype of the layers
 ---@return mr.Value      f32 [B, patches]
@@ -170,7 +170,7 @@ function Network:judge(g, x)
   return x:reshape { x.shape[1], T.count(x.shape) // x.shape[1] }
 end
 
---- Channels of all batch norms.
+--- The number of channels of all batch norms.
 ---@return integer
 function Network:channels()
   local n = 0
@@ -180,14 +180,15 @@ function Network:channels()
   return n
 end
 
---- Fill the parameters from the file that a recipe names, if it names one.
+--- Fills the parameters from the file of the recipe, if the recipe names a file.
 ---@param exec mr.Exec
----@param params mr.Params  of the executor
+---@param params mr.Params  parameters of the executor
 function Network:load(exec, params)
   if not self.path then
     return
   elseif not base.exists(self.path) then
-    base.raise("MR_E_CKPT", ("discriminator.from_pretrained: no file '%s'; try: another, or none")
+    base.raise("MR_E_CKPT", ("discriminator.from_pretrained: there is no file '%s'; try: another "
+      .. "file, or discriminator.from_pretrained = recipe.none")
       :format(self.path))
   end
   local source <close> = ckpt.open(self.path)
@@ -209,10 +210,10 @@ function Network:load(exec, params)
   end
 end
 
---- Take the moments of batches into the running means and variances; those that are not finite
--- change nothing.
+--- Updates the running means and variances with moments of batches. Moments that are not finite are
+-- ignored.
 ---@param exec mr.Exec
----@param moments number[]  of `forward`, three for each channel; several batches one after another
+---@param moments number[]  moments of `forward`, three per channel, of one or more batches
 function Network:remember(exec, moments)
   local at, per = 0, 3 * self:channels()
   for _, value in ipairs(moments) do

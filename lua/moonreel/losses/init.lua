@@ -8,18 +8,18 @@ local adversarial = require "moonreel.losses.adversarial"
 
 local losses = {}
 
--- sum over all that belongs to a sample: [B, ...] -> [B]
+-- the sum over all values of a sample: [B, ...] -> [B]
 local function each(x, B)
   return (ops.sum(x:reshape { B, T.count(x.shape) // B }, { axes = { 1 } }))
 end
 
--- |x|, whose gradient at 0 is 0
+-- |x| with gradient 0 at 0
 local function absolute(x)
   local function positive(v) return (ops.clamp(v, { low = 0, high = 3e38 })) end
   return positive(x) + positive(x * -1)
 end
 
---- Sum of absolute differences over a clip, per frame of it.
+--- The sum of absolute differences over a clip, divided by its number of frames.
 ---@param y mr.Value  f32 [B, T, H, W, C]
 ---@param x mr.Value  likewise
 ---@return mr.Value   f32 [B]
@@ -28,7 +28,8 @@ function losses.absolute(y, x)
   return each(absolute(x - y), B) * (1 / frames)
 end
 
---- Divergence of a latent's normal from the standard one, summed over the latent.
+--- The KL divergence from the latent's normal distribution to the standard normal, summed over the
+-- latent.
 ---@param normal table  mean, logvar: f32 [B, ...]
 ---@return mr.Value     f32 [B]
 function losses.divergence(normal)
@@ -36,12 +37,12 @@ function losses.divergence(normal)
   return each(ops.affine(terms, { scale = 0.5, shift = -0.5 }), normal.mean.shape[1])
 end
 
---- What of clips that came back counts, as Losses:of takes it.
+--- Prepares the inputs of Losses:of for clips.
 ---@param x mr.Value         f32 [B, T, H, W, C]
----@param y mr.Value         likewise: what came back
----@param last string        the parameter of the layer that makes y
----@param normal table|nil   of the latent: mean, logvar
----@param share mr.Shared|nil ranks that share the clips
+---@param y mr.Value         likewise: the reconstructions
+---@param last string        the parameter of the layer that produces y
+---@param normal table|nil   distribution of the latent: mean, logvar
+---@param share mr.Shared|nil the ranks that share the clips
 ---@return table
 function losses.of_clips(x, y, last, normal, share)
   local _, _, H, W, C = table.unpack(x.shape)
@@ -50,7 +51,7 @@ function losses.of_clips(x, y, last, normal, share)
 end
 
 ---@class mr.Losses
----@field names string[]            of the terms, as the journal has them
+---@field names string[]            names of the terms in the journal
 ---@field kl_weight number
 ---@field perceptual_weight number
 ---@field network mr.Perceptual?
@@ -58,20 +59,20 @@ end
 local Losses = {}
 Losses.__index = Losses
 
---- What is added to the error of an autoencoder. Declares the networks that this takes, behind the
--- autoencoder's own parameters.
+--- Creates the losses that are added to the error of an autoencoder. Declares the networks that
+-- they need, after the autoencoder's own parameters.
 ---@param params mr.Params
 ---@param config table   of a recipe's vae_loss_config: kl_loss_weight, perceptual_loss_weight,
 ---   perceptual_network, perceptual_linear; adversary: as adversarial.new takes it, or nil
----@param defaults table kl, perceptual: weights where config says none; kl nil: there is no draw;
----   adversary: whether there may be one
----@return mr.Losses     MR_E_RECIPE: a weight of what there is not
+---@param defaults table kl, perceptual: default weights; kl nil: the latent is not random;
+---   adversary: whether an adversary is allowed
+---@return mr.Losses     MR_E_RECIPE: a weight of a loss that is not available
 function losses.new(params, config, defaults)
   local self = setmetatable({ kl_weight = config.kl_loss_weight or defaults.kl or 0,
     names = { "reconstruction" },
     perceptual_weight = config.perceptual_loss_weight or defaults.perceptual or 0 }, Losses)
   if config.adversary and not defaults.adversary then
-    base.raise("MR_E_RECIPE", "discriminator.type: a discriminator looks at clips of model.type = "
+    base.raise("MR_E_RECIPE", "discriminator.type: a discriminator works only with model.type = "
       .. "hunyuan_vae or dc_ae; try: discriminator.type = recipe.none")
   elseif config.adversary then
     self.adversary = adversarial.new(params, config.adversary)
@@ -94,17 +95,17 @@ function losses.new(params, config, defaults)
   return self
 end
 
---- Refuse files that are missing.
+--- Refuses missing files.
 function Losses:check()
   if self.network then
     self.network:check()
   end
 end
 
---- Fill what comes from files.
+--- Loads the networks from their files.
 ---@param exec mr.Exec
 ---@param params mr.Params
----@param fresh boolean|nil  nothing else fills what trains
+---@param fresh boolean|nil  nothing else fills the trained parameters
 function Losses:load(exec, params, fresh)
   if self.network then
     self.network:load(exec, params)
@@ -114,7 +115,7 @@ function Losses:load(exec, params, fresh)
   end
 end
 
---- Numbers of the moments that `of` gives.
+--- The number of moments that `of` returns.
 ---@return integer
 function Losses:moments() return self.adversary and 9 * self.adversary.network:channels() or 0 end
 
@@ -122,7 +123,7 @@ function Losses:moments() return self.adversary and 9 * self.adversary.network:c
 local function perceived(self, g, clip)
   local B, frames, H, W, C = table.unpack(clip.x.shape)
   if C ~= 3 then
-    base.raise("MR_E_SHAPE", ("the perceptual loss takes pictures of 3 channels, these have %d")
+    base.raise("MR_E_SHAPE", ("the perceptual loss needs pictures of 3 channels, but these have %d")
       :format(C))
   end
   local function pictures(v) return v:reshape { B * frames, 1, H, W, C } end
@@ -130,19 +131,20 @@ local function perceived(self, g, clip)
   return each(distance, B) * (clip.per_frame / frames)
 end
 
--- a loss over the samples of a batch
+-- the weighted loss of a batch
 local function weighed(value, io) return (ops.sum(value * io.weight)) end
 
 --- The losses of a batch.
 ---@param g mr.Graph
----@param clip table   error: f32 [B], of what comes back, nil: absolute differences; kl: f32 [B] or
----   nil, of the latent; x, y: f32 [B, T, H, W, C], the clips and what comes back of them;
----   per_frame: numbers of a frame that the error counts, 1 where it is a mean; last: of of_clips
----@param io table     weight: f32 [B]; with an adversary seed, keys, epoch of its draws
+---@param clip table   error: f32 [B], error of the reconstruction; nil: absolute differences; kl:
+---   f32 [B] or nil, of the latent; x, y: f32 [B, T, H, W, C], the clips and their reconstructions;
+---   per_frame: number of values of a frame that the error sums, 1 if it is a mean; last: as for
+---   of_clips
+---@param io table     weight: f32 [B]; with an adversary also seed, keys, epoch of its draws
 ---@return table       train: f32 scalar, whose gradients train; per_sample: f32 [B]; terms before
 ---   their weights by name, f32 [B] each; moments: f32 [n, 3] of an adversary
 function Losses:of(g, clip, io)
-  -- with an adversary the losses meet at what came back, not before
+  -- with an adversary the gradients of the losses are added at the reconstruction
   clip.still = self.adversary and g:detach(clip.y) or clip.y
   local terms = { kl = clip.kl }
   terms.reconstruction = clip.error or losses.absolute(clip.still, clip.x)

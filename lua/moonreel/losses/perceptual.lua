@@ -1,7 +1,7 @@
 --- Perceptual distance of pictures: differences of the normalized features of VGG-16, weighted by
--- channel (LPIPS). The network comes from files of the released form; it is not trained and in no
--- checkpoint. Ref: Zhang et al. 2018, arXiv:1801.03924; Simonyan & Zisserman 2014, arXiv:1409.1556;
--- opensora-2.0.md 13.
+-- channel (LPIPS). The network is loaded from files in the released form. It is not trained and is
+-- not part of checkpoints. Ref: Zhang et al. 2018, arXiv:1801.03924; Simonyan & Zisserman 2014,
+-- arXiv:1409.1556; opensora-2.0.md 13.
 -- @module moonreel.losses.perceptual
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -13,22 +13,22 @@ local volume = require "moonreel.nn.volume"
 
 local perceptual = {}
 
---- What stands before the names of its parameters in the table of a run.
+--- The prefix of its parameters in the table of a run.
 perceptual.PREFIX = "perceptual"
 
--- numbers of the convolutions of each stage in `features`; behind a stage pictures are halved
+-- numbers of the convolutions of each stage in `features`; pictures are halved after each stage
 local STAGES <const> = { { 0, 2 }, { 5, 7 }, { 10, 12, 14 }, { 17, 19, 21 }, { 24, 26, 28 } }
 local WIDTHS <const> = { 64, 128, 256, 512, 512 } -- channels of the released network's stages
 local SHIFT <const>, SCALE <const> = { -0.030, -0.088, -0.188 }, { 0.458, 0.448, 0.450 }
-local EPS <const> = 1e-10    -- added to the length of a feature
-local LEAST <const> = 1e-30  -- added to its square, so that one of zeros has a gradient
-local MOST <const> = 3e38    -- no limit
+local EPS <const> = 1e-10    -- added to the length of a feature vector
+local LEAST <const> = 1e-30  -- added to its square, so that a zero vector has a gradient
+local MOST <const> = 3e38    -- means no limit
 local WEIGHTS <const> = { f16 = true, bf16 = true, f32 = true, f64 = true } -- dtypes in files
 local SIDE <const> = 1 << #STAGES - 1 -- pixels of the shortest side
 
 -- ---- files ----
 
--- the two files: field that names each, where it is looked for, and what it holds
+-- the two files: the field with its path, the default path, and its contents
 local FILES <const> = {
   { "vae_loss_config.perceptual_network", "./ckpts/vgg16-397923af.pth",
     "the features of VGG-16 as torchvision saves them (features.0.weight to features.28.bias)" },
@@ -38,18 +38,19 @@ local FILES <const> = {
 
 local function features_name(i) return ("features.%d.weight"):format(i) end
 
--- a refusal that says what a file should hold; `here`: of one of its tensors
+-- raises an error that says what a file should contain; `here`: adds what one tensor should be
 local function refuse(which, problem, here)
   local field, _, form = table.unpack(FILES[which])
   base.raise("MR_E_CKPT", ("%s: %s; expected %s%s"):format(field, problem, form, here or ""))
 end
 
--- an open file of weights, or a refusal that says where it belongs
+-- opens a file of weights, or raises an error that says where it belongs
 local function open(which, path)
   local field, _, form = table.unpack(FILES[which])
   if not base.exists(path) then
-    base.raise("MR_E_CKPT", ("%s: no file '%s', and nothing is downloaded; expected %s; try: put "
-      .. "it there, %s = \"FILE\", or vae_loss_config.perceptual_loss_weight = 0 without this loss")
+    base.raise("MR_E_CKPT", ("%s: there is no file '%s', and moonreel downloads nothing; "
+      .. "expected %s; try: put it there, %s = \"FILE\", or "
+      .. "vae_loss_config.perceptual_loss_weight = 0 without this loss")
       :format(field, path, form, field))
   end
   local good, source = pcall(ckpt.open, path)
@@ -59,14 +60,14 @@ local function open(which, path)
   return source
 end
 
--- a tensor that is not there, or of another shape
+-- raises an error about a tensor that is missing or has another shape
 local function refuse_shape(which, source, name, expected)
   local info = source:info(name)
   refuse(which, ("%s: tensor '%s' is %s"):format(source:path(), name,
     info and listing.shape(info.shape) or "missing"), ", here " .. expected)
 end
 
--- channels of the stages, as the network's file has them
+-- the channels of the stages, as the network's file has them
 local function widths_of(source)
   local widths, inputs = {}, 3
   for stage, numbers in ipairs(STAGES) do
@@ -89,16 +90,16 @@ end
 local Network = {}
 Network.__index = Network
 
--- a convolution of pictures over their neighbours
+-- a convolution of pictures
 local function conv(scope, i, inputs, outputs)
   return volume.Conv(scope, "features." .. i, inputs, outputs, { kernel = { 3, 3 },
     pad = { 0, 0, 1, 1, 1, 1 } })
 end
 
---- Declare the parameters: those of the files' sizes, or where the file of features is not there of
--- the released ones, for a plan.
+--- Declares the parameters, with the sizes of the files. If the file of features does not exist, as
+-- in a plan, it uses the sizes of the released network.
 ---@param params mr.Params
----@param files table  paths, where they are others than by default: network, linear
+---@param files table  paths other than the defaults: network, linear
 ---@return mr.Perceptual
 function perceptual.new(params, files)
   local self = setmetatable({ stages = {},
@@ -123,19 +124,19 @@ function perceptual.new(params, files)
   return self
 end
 
---- Refuse files that are missing, without reading them.
+--- Refuses missing files, without reading the files.
 function Network:check()
   for which in ipairs(FILES) do
     open(which, self.paths[which]):close()
   end
 end
 
--- What numbers of a tensor cannot be. Weights of the linear layers below zero would make a distance
--- that falls the further pictures are from each other.
+-- Checks the numbers of a tensor. Negative weights of the linear layers would give a distance that
+-- becomes smaller as pictures differ more.
 local function problem_of(which, info, t)
   local ptr, bytes = t:ptr()
   if not WEIGHTS[info.dtype] then
-    return "is " .. info.dtype .. ", not numbers of floating point"
+    return "is " .. info.dtype .. "; expected floating point numbers"
   elseif T.nonfinite(ptr, bytes, "f32") > 0 then
     return "has numbers that are not finite"
   elseif which == 2 and t:min() < 0 then
@@ -143,7 +144,7 @@ local function problem_of(which, info, t)
   end
 end
 
--- a parameter out of its file
+-- loads a parameter from its file
 local function fill(which, source, exec, p)
   local name = p.name:sub(#perceptual.PREFIX + 2)
   local info = source:info(name)
@@ -160,9 +161,9 @@ local function fill(which, source, exec, p)
   exec:set_param("frozen", p.name, t)
 end
 
---- Fill the parameters from the files.
+--- Fills the parameters from the files.
 ---@param exec mr.Exec
----@param params mr.Params  of the executor
+---@param params mr.Params  parameters of the executor
 function Network:load(exec, params)
   for which in ipairs(FILES) do
     local source <close> = open(which, self.paths[which])
@@ -177,10 +178,10 @@ end
 
 local function relu(x) return (ops.clamp(x, { low = 0, high = MOST })) end
 
--- the greater of two, place by place
+-- the elementwise maximum
 local function greater(a, b) return a + relu(b - a) end
 
--- pictures of half the side: the greatest of 2 x 2, a last odd row or column left out
+-- halves pictures by the maximum of 2 x 2 pixels; an odd last row or column is dropped
 local function halved(x)
   local N, _, H, W, C = table.unpack(x.shape)
   local h, w = H // 2, W // 2
@@ -192,7 +193,7 @@ local function halved(x)
   return y:reshape { N, 1, h, w, C }
 end
 
--- features of length one in each place, f32
+-- feature vectors scaled to length one at each position, f32
 local function normalised(x)
   x = nn.cast(x, "f32")
   local square = ops.sum(x * x, { axes = { 4 }, keep = true })
@@ -200,7 +201,7 @@ local function normalised(x)
   return x / ops.affine(length, { scale = 1, shift = EPS }):expand(x.shape)
 end
 
--- the normalised features of all stages
+-- the normalized features of all stages
 local function features(self, g, x, dtype)
   x = (x - g:const(T.from({ 1, 1, 1, 1, 3 }, SHIFT))) / g:const(T.from({ 1, 1, 1, 1, 3 }, SCALE))
   x = nn.cast(x, dtype)
@@ -215,7 +216,7 @@ local function features(self, g, x, dtype)
   return list
 end
 
---- The distance of pictures, each from its own.
+--- The distance of pairs of pictures.
 ---@param g mr.Graph
 ---@param x mr.Value  f32 [N, 1, H, W, 3] of -1..1, H and W at least 16
 ---@param y mr.Value  likewise
@@ -223,8 +224,8 @@ end
 function Network:distance(g, x, y)
   local N, _, H, W = table.unpack(x.shape)
   if H < SIDE or W < SIDE then
-    base.raise("MR_E_SHAPE", ("the perceptual loss of pictures of %d x %d: expected at least %d x "
-      .. "%d, as VGG-16 halves them %d times"):format(H, W, SIDE, SIDE, #STAGES - 1))
+    base.raise("MR_E_SHAPE", ("the perceptual loss cannot use pictures of %d x %d; expected at "
+      .. "least %d x %d, as VGG-16 halves them %d times"):format(H, W, SIDE, SIDE, #STAGES - 1))
   end
   local dtype = g:param(self.stages[1].linear).dtype
   local of_x, of_y, all = features(self, g, x, dtype), features(self, g, y, dtype), nil
