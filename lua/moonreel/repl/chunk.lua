@@ -1,9 +1,9 @@
---- Compiles what a person types: an expression needs no `return`, input may take several lines, and
--- a `local` at top level stays visible in later input.
+--- Compiles what a user types: an expression needs no `return`, input may take several lines, and a
+-- `local` at top level remains visible in later input.
 --
--- Later input sees the same variable, not a copy, so that closures made earlier see its changes:
--- each chunk is compiled inside a frame that declares the session's locals which it mentions, and
--- debug.upvaluejoin joins these with the variables of the chunk that made them.
+-- Later input sees the same variable, not a copy, so closures that were made earlier see its
+-- changes. Each chunk is compiled inside a frame that declares the session's locals which the chunk
+-- mentions, and debug.upvaluejoin joins these with the variables of the chunk that made them.
 -- @module moonreel.repl.chunk
 local lexer = require "moonreel.recipe.lexer"
 
@@ -15,8 +15,8 @@ local openers = { ["function"] = true, ["do"] = true, ["then"] = true, ["repeat"
 local closers = { ["end"] = true, ["until"] = true, ["elseif"] = true, [")"] = true,
   ["}"] = true, ["]"] = true }
 
--- names that `local` declares outside every block, all names that are mentioned, the text without
--- their <const>
+-- the names that `local` declares outside every block, all mentioned names, and the text without
+-- its <const>
 local function scan(text)
   local words, declared, mentioned, constants, depth = lexer.words(text), {}, {}, {}, 0
   local i = 1
@@ -41,7 +41,7 @@ local function scan(text)
           declared[#declared + 1] = words[at].text
           at = at + 1
           if words[at] and words[at].text == "<" then
-            -- a constant would be folded away and could not live on
+            -- Lua folds a constant away, so it could not be visible later
             if words[at + 1] and words[at + 1].text == "const" then
               constants[#constants + 1] = words[at]
             end
@@ -56,7 +56,7 @@ local function scan(text)
     end
     i = i + 1
   end
-  -- from the back, so that places stay
+  -- from the end, so that positions remain valid
   for at = #constants, 1, -1 do
     local word = constants[at]
     text = text:sub(1, word.from - 1) .. text:sub(word.from):gsub("^<%s*const%s*>", "")
@@ -64,14 +64,14 @@ local function scan(text)
   return declared, mentioned, text
 end
 
---- A session: its environment and the locals that live on.
+--- Creates a session: its environment and its locals.
 ---@param env table
 ---@return table
 function chunk.new(env)
   return setmetatable({ env = env, cells = {}, names = {} }, chunk)
 end
 
---- Names of the locals that live on.
+--- The names of the session's locals.
 ---@return string[]
 function chunk:locals()
   local out = {}
@@ -82,10 +82,10 @@ function chunk:locals()
   return out
 end
 
--- value of a cell {function, index}
+-- the value of a cell {function, index}
 local function value_of(cell) return select(2, debug.getupvalue(cell[1], cell[2])) end
 
---- The value of a local that lives on.
+--- The value of a local of the session.
 ---@return any value, boolean known
 function chunk:get(name)
   local cell = self.cells[name]
@@ -95,7 +95,7 @@ function chunk:get(name)
   return nil, false
 end
 
--- take the cells of a closure that mentions the new locals
+-- takes the cells of a closure that mentions the new locals
 function chunk:keep(f)
   for i = 1, 255 do
     local name = debug.getupvalue(f, i)
@@ -108,7 +108,7 @@ function chunk:keep(f)
   end
 end
 
--- compile `body` in a frame that declares the session's locals it mentions
+-- compiles `body` in a frame that declares the session's locals that it mentions
 function chunk:frame(body, mentioned)
   local names = {}
   for name in pairs(mentioned) do
@@ -117,7 +117,7 @@ function chunk:frame(body, mentioned)
     end
   end
   table.sort(names)
-  -- the frame sets every local, so that the joined function surely has it as an upvalue
+  -- the frame assigns every local, so that the joined function has it as an upvalue
   local head = #names > 0 and ("local %s; "):format(table.concat(names, ", ")) or ""
   local maker, problem = load(("%sreturn function(__keep) %s\nend"):format(head, body),
     "=prompt", "t", self.env)
@@ -138,10 +138,10 @@ function chunk:frame(body, mentioned)
   return f
 end
 
---- Compile input.
+--- Compiles input.
 ---@param text string
 ---@return function|nil run   call it without arguments
----@return string|nil problem  "more" when the input is not complete, else what is wrong with it
+---@return string|nil problem  "more" if the input is incomplete, else the error
 function chunk:compile(text)
   local plain, problem = load(text, "=prompt", "t", self.env)
   local is_expression = load("return " .. text .. "\n", "=prompt", "t", self.env)
@@ -162,7 +162,7 @@ function chunk:compile(text)
     f, problem = self:frame(("%s\n__keep(function() return %s end)"):format(kept,
       table.concat(declared, ", ")), mentioned)
   end
-  -- a last `return` leaves no place to keep from
+  -- after a final `return` no local can be kept
   f = f or self:frame(text, mentioned)
   if not f then
     return nil, problem

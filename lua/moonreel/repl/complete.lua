@@ -1,11 +1,11 @@
---- Completions that Tab offers: names, fields, methods, ops, and inside quotes the tensors of the
+--- Completions of the Tab key: names, fields, methods and ops, and inside quotes the tensors of the
 -- open checkpoint.
 -- @module moonreel.repl.complete
 local help = require "moonreel.repl.help"
 
 local complete = {}
 
--- values of a path like ckpt.settings or index; nothing is called
+-- the value of a path like ckpt.settings or index; no function is called
 local function value_at(session, path)
   local value
   for part in path:gmatch("[^.]+") do
@@ -37,7 +37,7 @@ local function starting_with(list, prefix, head)
   return out
 end
 
--- is the place inside quotes, and which call is it: `help("` or `ckpt:ls("`
+-- is the position inside quotes, and in which call: `help("` or `ckpt:ls("`
 local function quoted(before)
   local open
   for i = 1, #before do
@@ -55,7 +55,7 @@ local keywords = { "and", "break", "do", "else", "elseif", "end", "false",
   "for", "function", "goto", "if", "in", "local", "nil", "not",
   "or", "repeat", "return", "then", "true", "until", "while" }
 
--- words inside quotes: tensors of the checkpoint that is meant, ops and fields for help
+-- completions inside quotes: tensors of the checkpoint, or ops and fields for help
 local function texts(session, call, word)
   if call == "help" or call == "why" then
     return starting_with(call == "help" and help.names() or help.field_names(), word, "")
@@ -72,7 +72,7 @@ local function texts(session, call, word)
   local list, out, seen = value:names(), {}, {}
   for _, name in ipairs(list) do
     if name:sub(1, #word) == word then
-      -- up to the next dot, so that a deep tree is walked step by step
+      -- only up to the next dot, so that a deep tree is completed step by step
       local stop = name:find(".", #word + 1, true)
       local piece = stop and name:sub(1, stop) or name
       if not seen[piece] then
@@ -87,7 +87,7 @@ local function texts(session, call, word)
   return require("moonreel.ckpt.names").sort(out)
 end
 
---- Words for the bytes from..to of a line.
+--- The completions for the bytes from..to of a line.
 ---@return string[]
 function complete.words(session, line, from, to)
   local before, word = line:sub(1, from - 1), line:sub(from, to)
@@ -97,7 +97,7 @@ function complete.words(session, line, from, to)
   end
   local path, mark, prefix = word:match("^([%a_][%w_.]*)([.:])([%w_]*)$")
   if path then
-    -- the last dot parts owner and field
+    -- the last dot separates owner and field
     local value = value_at(session, path)
     if value == nil then
       return {}

@@ -32,7 +32,7 @@ function Clip.__tostring(self)
     s[1], s[4], s[3], self.facts.fps)
 end
 
---- Draw a frame in the terminal, or save it.
+--- Draws a frame in the terminal, or saves it.
 ---@param frame integer|nil  from 0, default 0
 ---@param given table|nil    png = "f.png"
 function clip_methods:show(frame, given)
@@ -42,28 +42,28 @@ function clip_methods:show(frame, given)
   require("moonreel.look.tensor").imshow(self.pixels[frame or 0], given)
 end
 
---- Write the clip: .mp4, or any name a tensor takes.
+--- Writes the clip as .mp4, or in any other format that a tensor supports.
 function clip_methods:save(path) return self.pixels:save(path) end
 
 --- The pixels, u8 [T, 3, H, W].
 function clip_methods:tensor() return self.pixels end
 
 local read_decode = options.declare("decode", {
-  { "frames", "integer", "the most frames; absent: all of them" },
-  { "height", "integer", "rows; as the clip is shown where absent" },
-  { "width", "integer", "columns; as height" },
+  { "frames", "integer", "the most frames; absent: all frames" },
+  { "height", "integer", "height in pixels; absent: as the clip is displayed" },
+  { "width", "integer", "width in pixels; absent: as the clip is displayed" },
   { "start", "integer", "the first frame, counted from 0", default = 0 },
-  { "interval", "integer", "frames from one wanted to the next", default = 1 },
+  { "interval", "integer", "step from one decoded frame to the next", default = 1 },
 })
 
---- Decode a file.
+--- Decodes a file.
 ---@param path string
 ---@param given table|nil  frames, height, width, start, interval
 ---@return moonreel.Clip
 function data.decode(path, given)
   local o, facts = read_decode(given), require("moonreel.data").scan(path)
   local height, width = o.height or facts.height, o.width or facts.width
-  -- fewer when the clip is shorter; a prompt shows what there is
+  -- a shorter clip gives fewer frames
   local interval = math.max(1, o.interval)
   local left = math.max(1, (facts.frames - o.start + interval - 1) // interval)
   local frames = math.min(o.frames or left, left)
@@ -76,13 +76,13 @@ end
 
 -- ---- samples
 
---- A row of an index; sample.text, sample.file, ...
+--- A row of an index, with fields text, file, ...
 ---@class moonreel.Sample
 local Sample = { __name = "moonreel.Sample" }
 local sample_methods = {}
 Sample.__index = sample_methods
 
---- Decode its clip.
+--- Decodes its clip.
 ---@param given table|nil  frames, height, width, start, interval
 function sample_methods:decode(given) return data.decode(self.file, given) end
 
@@ -97,7 +97,7 @@ function Sample.__tostring(self)
   return table.concat(lines, "\n")
 end
 
--- reference spellings of the fields that where() knows
+-- reference names of fields, which where() also accepts
 local spellings = { num_frames = "frames", caption = "text" }
 
 local index_methods = {}
@@ -115,16 +115,17 @@ function Index.__tostring(self)
     #self.index)
 end
 
---- One sample, from 0.
+--- One sample, by its number from 0.
 function index_methods:sample(i)
   if i < 0 or i >= #self.index then
-    base.raise("MR_E_RANGE", ("sample %d is not inside 0:%d"):format(i, #self.index))
+    base.raise("MR_E_RANGE", ("there is no sample %d; the index has %d, counted from 0")
+      :format(i, #self.index))
   end
   return setmetatable(self.index:row(i + 1), Sample)
 end
 
---- Samples for which a condition holds: "num_frames > 50 and width >= 512", with the fields of a
--- sample.
+--- The samples for which a condition holds: "num_frames > 50 and width >= 512", with the fields of
+-- a sample.
 ---@param condition string|function
 ---@param most integer|nil  stop after this many
 function index_methods:where(condition, most)
@@ -134,7 +135,7 @@ function index_methods:where(condition, most)
     local env = setmetatable({ string = string, math = math }, { __index = function(_, key)
       local value = row[spellings[key] or key]
       if value == nil then
-        error(("a sample has no field '%s'"):format(tostring(key)), 0)
+        error(("a sample has no field '%s'; try: help(index[0])"):format(tostring(key)), 0)
       end
       return value
     end })
@@ -165,7 +166,7 @@ function index_methods:where(condition, most)
     end } }, ("%d of %d samples"):format(#rows, #self.index))
 end
 
---- Open an index.
+--- Opens an index.
 ---@param path string
 function data.index(path)
   return setmetatable({ index = require("moonreel.data").open(path), path = path }, Index)
@@ -180,7 +181,7 @@ end
 local Run = { __name = "moonreel.Run" }
 Run.__index = Run
 
--- numbers of the steps that count, and their losses
+-- the numbers of the steps that count, and their losses
 local function curve_of(self)
   local steps, losses = {}, {}
   local story = require("moonreel.runs.events").read(self.path, function(line)
@@ -194,8 +195,8 @@ local function curve_of(self)
   return steps, losses
 end
 
---- The losses of the steps that count, as the journal has them: without steps that a rollback or
--- a later session took back.
+--- The losses of the steps that count, from the journal: without steps that a rollback or a later
+-- session took back.
 ---@return table rows  {step, loss}
 function Run:losses()
   local steps, losses = curve_of(self)
@@ -206,14 +207,14 @@ function Run:losses()
   return listing.new(rows, { { key = "step", right = true }, { key = "loss", right = true } })
 end
 
---- The settings that it was launched with.
+--- The settings that the run was launched with.
 ---@return table
 function Run:settings()
   return require("moonreel.settings").load(self.path .. "/settings.json")
 end
 
---- Lines of its journal, oldest first.
----@param kind string|nil  of these alone: "step", "session", "error", ...
+--- The lines of its journal, oldest first.
+---@param kind string|nil  only lines of this kind: "step", "session", "error", ...
 ---@return table[]
 function Run:journal(kind)
   local rows = {}
@@ -225,7 +226,7 @@ function Run:journal(kind)
   return rows
 end
 
---- Steps of its checkpoints, newest first.
+--- The steps of its checkpoints, newest first.
 ---@return integer[]
 function Run:steps() return require("moonreel.ckpt").steps(self.path) end
 
@@ -242,12 +243,12 @@ function Run:__tostring()
     losses, { title = "loss", from = steps[1], to = last })):gsub("\n$", "")
 end
 
---- A run by its directory.
+--- Opens a run by its directory.
 ---@param path string
 ---@return moonreel.Run
 function data.run(path) return setmetatable({ path = path, name = path:match("[^/]+$") }, Run) end
 
---- Where a value of settings comes from.
+--- Says where a value of settings comes from.
 ---@param settings table
 ---@param key string
 function data.why(settings, key)

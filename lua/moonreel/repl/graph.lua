@@ -1,5 +1,5 @@
---- Small graphs at the prompt: builds a graph from a function, runs it, reads a gradient; also one
--- block of a model.
+--- Small graphs at the prompt: builds a graph from a function, runs it and reads gradients; also
+-- runs one block of a model.
 -- @module moonreel.repl.graph
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -12,7 +12,7 @@ local graph = {}
 local Graph = { __name = "moonreel.SmallGraph" }
 Graph.__index = Graph
 
---- A graph from a function of its inputs; their names are the names of the parameters.
+--- Makes a graph from a function of its inputs. The inputs have the names of the parameters.
 ---@param f function  of values; returns one value or several
 ---@return moonreel.SmallGraph
 function graph.new(f)
@@ -37,7 +37,7 @@ local function key_of(inputs, names)
   for i, name in ipairs(names) do
     local t = inputs[name]
     if t == nil then
-      base.raise("MR_E_USAGE", ("graph: no input '%s' given; it takes %s"):format(name,
+      base.raise("MR_E_USAGE", ("graph: the input '%s' is missing; expected %s"):format(name,
         table.concat(names, ", ")))
     end
     parts[i] = t.dtype .. ":" .. table.concat(t.shape, ",")
@@ -45,7 +45,7 @@ local function key_of(inputs, names)
   return table.concat(parts, " ")
 end
 
--- the graph for these shapes: outputs, and with gradients those of the sum of the first output
+-- builds the graph for these shapes, and optionally the gradients of the sum of the first output
 local function build(self, inputs, gradients)
   local g, values, wanted, list = G.graph(), {}, {}, {}
   for i, name in ipairs(self.names) do
@@ -83,7 +83,7 @@ local function build(self, inputs, gradients)
 end
 
 local function compile(self, inputs)
-  -- an op without a gradient still runs forward
+  -- an op without a gradient can still run forward
   local ok, g, n = pcall(build, self, inputs, true)
   self.no_grad = not ok and tostring(g) or nil
   if not ok then
@@ -94,7 +94,7 @@ local function compile(self, inputs)
   return self.exec:compile(g)
 end
 
---- Run it. Compiled again when a shape or dtype changes.
+--- Runs the graph. It is compiled again when a shape or dtype changes.
 ---@param inputs table  name = tensor
 ---@return mr.Tensor ...
 function Graph:run(inputs)
@@ -135,20 +135,20 @@ function Graph:grad(name)
 end
 
 local read_inputs = options.declare("block", {
-  { "x", "mr.Tensor", "f32 [B, T, S, D]; drawn from a normal where absent" },
-  { "t_mlp", "mr.Tensor", "f32 [B, 6, D]; as x" },
-  { "y", "mr.Tensor", "f32 [B, L, D]; as x" },
-  { "recipe", "text|mr.Settings", "of the model; what the checkpoint's run stored where absent" },
-  { "device", "text", "where to compute" },
+  { "x", "mr.Tensor", "f32 [B, T, S, D]; absent: random normal" },
+  { "t_mlp", "mr.Tensor", "f32 [B, 6, D]; absent: random normal" },
+  { "y", "mr.Tensor", "f32 [B, L, D]; absent: random normal" },
+  { "recipe", "text|mr.Settings", "recipe of the model; absent: the one that the checkpoint's "
+    .. "run stored" },
+  { "device", "text", "device to compute on" },
 })
 
---- Run one block of the diffusion model with the weights of a checkpoint.
+--- Runs one block of the diffusion model with the weights of a checkpoint.
 ---@param ckpt mr.Checkpoint
 ---@param name string          "spatial_blocks.0", "temporal_blocks.3"
----@param inputs table|nil     x [B, T, S, D], t_mlp [B, 6, D], y [B, L, D]: f32, drawn from a
----   normal where absent;
----  recipe: a name or settings (default: what the checkpoint's run stored); device
----@return mr.Tensor           what the block puts out, f32 [B, T, S, D]
+---@param inputs table|nil     x [B, T, S, D], t_mlp [B, 6, D], y [B, L, D]: f32, absent: random
+---   normal; recipe: a name or settings (default: what the checkpoint's run stored); device
+---@return mr.Tensor           the output of the block, f32 [B, T, S, D]
 function graph.block(ckpt, name, inputs)
   local nn, T = require "moonreel.nn", require "moonreel.core.tensor"
   inputs = read_inputs(inputs)
@@ -157,8 +157,8 @@ function graph.block(ckpt, name, inputs)
     settings = require("moonreel.settings").bake(settings)
   end
   if not settings then
-    base.raise("MR_E_USAGE", ("block: %s knows no recipe; try: block(ckpt, name, {recipe = "
-      .. "\"NAME\"})"):format(ckpt.path))
+    base.raise("MR_E_USAGE", ("block: no recipe is stored with %s; try: block(ckpt, name, "
+      .. "{recipe = \"NAME\"})"):format(ckpt.path))
   end
   local device = E.device(inputs.device or settings.device)
   local pipeline = require "moonreel.models.pipeline"
@@ -172,7 +172,7 @@ function graph.block(ckpt, name, inputs)
     end
   end
   if not chosen then
-    base.raise("MR_E_USAGE", ("block: no '%s'; the model has %s"):format(tostring(name),
+    base.raise("MR_E_USAGE", ("block: there is no '%s'; the model has %s"):format(tostring(name),
       table.concat(known, ", ")))
   end
   local exec <close> = E.new(device, pipe.params, {})

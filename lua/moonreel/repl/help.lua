@@ -12,7 +12,7 @@ local help = {}
 
 local op_rows
 
---- The row of an op, or nil.
+--- The row of an op; nil: there is no such op.
 function help.op(name)
   if not op_rows then
     op_rows = {}
@@ -23,7 +23,7 @@ function help.op(name)
   return op_rows[name]
 end
 
---- Names of all ops, sorted.
+--- The names of all ops, sorted.
 function help.op_names()
   local out = {}
   for _, row in ipairs(require("moonreel.core.api").ops()) do
@@ -65,7 +65,7 @@ end
 -- ---- functions
 
 
--- source lines of a module of ours, or of the user's file
+-- the source lines of a module of moonreel, or of a file of the user
 local function source_lines(info)
   local text
   if info.source:match("^@moonreel/") then
@@ -117,7 +117,7 @@ local function add_name(names, key)
   end
 end
 
--- the keys of a table of methods, or of one that a function gives, and of the table behind it
+-- adds the keys of a table of methods, or of a table that a function returns, and of its __index
 local function add_methods(names, methods)
   if type(methods) == "function" then
     methods = methods()
@@ -138,9 +138,9 @@ local function type_name(value)
   return type(name) == "string" and name or nil
 end
 
---- Names of the methods and fields of a value, sorted. A type says what it offers: by the rows of
--- its binding, by its table __index, or, where that is a function, by `__methods` in its metatable,
--- a table with these names as keys or a function that gives one.
+--- The names of the methods and fields of a value, sorted. A type says what it offers by the rows
+-- of its binding, by its table __index, or, if __index is a function, by `__methods` in its
+-- metatable: a table with these names as keys, or a function that returns one.
 ---@param value any
 ---@return string[]
 function help.members(value)
@@ -155,7 +155,7 @@ function help.members(value)
     end
   end
   if type_name(value) == "mr.Settings" then
-    -- its fields stand behind the table
+    -- its own fields are behind the table __index
     for key in pairs(value) do
       add_name(names, key)
     end
@@ -189,7 +189,7 @@ local function wrapped(list, indent)
   return (table.concat(lines, "\n"):gsub("%s+\n", "\n"):gsub("%s+$", ""))
 end
 
---- The names that the prompt, -e and scripts offer.
+--- Prints the names that the prompt, -e and scripts offer.
 ---@return string
 function help.general()
   local lines = { "An expression prints its value; _ is the last value. A local remains visible. "
@@ -207,7 +207,7 @@ function help.general()
   return table.concat(lines, "\n")
 end
 
--- a field of recipes, from its row
+-- help on a field of recipes, from its row
 local function field_text(name)
   local target = require("moonreel.recipe.override").target(name)
   if not target then
@@ -223,7 +223,8 @@ local function field_text(name)
   end
 end
 
--- the name of the prompt for a function or a module: "T.new", "data.loader", "plot"; nil
+-- the name at the prompt of a function or a module: "T.new", "data.loader", "plot"; nil: it has
+-- none
 local function name_at_prompt(env, f)
   for _, row in ipairs(require("moonreel.repl.offered")) do
     local value = rawget(env, row[1])
@@ -240,7 +241,7 @@ local function name_at_prompt(env, f)
   end
 end
 
--- options that the function of this name declares, one a line
+-- the options that the function of this name declares, one per line
 local function options_text(name)
   local lines = {}
   for i, option in ipairs(options.declared[name] or {}) do
@@ -249,7 +250,7 @@ local function options_text(name)
   return table.concat(lines)
 end
 
--- what stands before the name of a row: "T.", "tensor:", "moonreel.core.base."
+-- the text before the name of a row: "T.", "tensor:", "moonreel.core.base."
 local function owner_text(env, face)
   local short = face.name:match("^mr%.(.*)$")
   if short then
@@ -286,7 +287,7 @@ local function module_text(name, module)
   return name .. (head and ": " .. head or "") .. "\n" .. wrapped(help.members(module), "  ")
 end
 
--- the value of a path like "data.loader" or "ckpt.find"; nil
+-- the value of a path like "data.loader" or "ckpt.find"; nil: there is none
 local function value_of(env, path)
   local value = env
   for part in path:gmatch("[^.:]+") do
@@ -299,7 +300,7 @@ local function value_of(env, path)
   return value
 end
 
---- Names of all fields of recipes.
+--- The names of all fields of recipes.
 ---@return string[]
 function help.field_names()
   local out = {}
@@ -309,7 +310,7 @@ function help.field_names()
   return out
 end
 
---- What help("NAME") knows: fields of recipes, ops, names of the prompt.
+--- The names that help("NAME") accepts: fields of recipes, ops, names of the prompt.
 ---@return string[]
 function help.names()
   local out = help.field_names()
@@ -320,7 +321,7 @@ function help.names()
   return out
 end
 
---- The page about a value or a name.
+--- The help page about a value or a name.
 ---@param env table
 ---@param x any
 ---@return string
@@ -349,7 +350,7 @@ function help.text(env, x)
     end
     if #found == 0 then
       local near = require("moonreel.text.nearest")(x, help.names())
-      return ("no op, field or name '%s'%s"):format(clean(x),
+      return ("there is no op, field or name '%s'%s"):format(clean(x),
         near and (", did you mean '" .. near .. "'?") or "")
     end
     return table.concat(found, "\n")
@@ -371,7 +372,7 @@ function help.text(env, x)
     .. (#members > 0 and "\n" .. wrapped(members, "  ") or "")
 end
 
---- help() and help(x) of the prompt.
+--- Implements help() and help(x) of the prompt.
 function help.print(env, ...)
   print(select("#", ...) == 0 and help.general() or help.text(env, (...)))
 end

@@ -11,15 +11,16 @@ local repl = {}
 local Session = {}
 Session.__index = Session
 
---- A session. It prints and reads nothing by itself.
----@param ranks mr.repl.Ranks|nil  that run what this one does; nil: it is alone
----@param is_command (fun(name: string): any)|nil  is this a command of the shell? nil: none is
+--- Creates a session. It does not print or read by itself.
+---@param ranks mr.repl.Ranks|nil  ranks that run the same input; nil: the session is alone
+---@param is_command (fun(name: string): any)|nil  is this a command of the shell? nil: there are no
+---   commands
 ---@return table session  {env, chunk}
 function repl.new(ranks, is_command)
   local env = names.environment()
   local session = setmetatable({ env = env, chunk = chunk.new(env), pending = nil, ranks = ranks,
     is_command = is_command, leads = not ranks or ranks.rank == 0 }, Session)
-  env.trace = function() print(session.last_trace or "no failure yet") end
+  env.trace = function() print(session.last_trace or "there is no failure yet") end
   return session
 end
 
@@ -30,7 +31,7 @@ local function message_of(value)
   return type(value) == "string" and value or "error value: " .. tostring(value)
 end
 
--- the names that a word may have meant; what an unknown name is answered with
+-- the answer to an unknown name: names that the user may have meant
 local function unknown(session, name)
   local known = session.chunk:locals()
   for _, place in ipairs { session.env, _G } do
@@ -41,8 +42,8 @@ local function unknown(session, name)
   return names.unknown(name, known, session.is_command)
 end
 
--- What failed, for the person who typed. A name that is not there is reported as such; for an error
--- of Lua inside a function of ours, how that function is called.
+-- The message about a failure. An unknown name is reported as such; for a Lua error inside a
+-- function of moonreel, the message shows how to call the function.
 local function text_of(session, failure)
   local text = message_of(failure)
   local where, name = text:match("^(prompt:%d+: )attempt to .- %(global '([%w_]+)'%)$")
@@ -84,9 +85,10 @@ local function handler(session)
   end
 end
 
---- One line of input.
+--- Runs one line of input.
 ---@param line string
----@return string state  "done", "more" (it goes on), "failed", "stopped" (Ctrl-C) or "left"
+---@return string state  "done", "more" (input is incomplete), "failed", "stopped" (Ctrl-C) or
+---   "left"
 function Session:feed(line)
   local text = self.pending and self.pending .. "\n" .. line or names.asked(line) or line
   if text:match("^%s*$") then
@@ -103,7 +105,7 @@ function Session:feed(line)
     print(problem .. names.of_shell(text, self.is_command))
     return "failed"
   end
-  -- printing belongs to the guarded part: it may read a large file
+  -- printing is also guarded, because it may read a large file
   local results = table.pack(edit.guard(function()
     if self.ranks and self.leads then
       self.ranks:tell(text)
@@ -138,7 +140,8 @@ function Session:feed(line)
   return type(failure) == "table" and failure.code == "MR_E_STOPPED" and "stopped" or "failed"
 end
 
--- where input is remembered: MOONREEL_HISTORY, or the state folder of the user; nil: nowhere
+-- the file for the input history: MOONREEL_HISTORY, or a file in the user's state folder; nil: no
+-- file
 local function history_path()
   local path = os.getenv "MOONREEL_HISTORY"
   if path then
@@ -153,7 +156,7 @@ local function history_path()
   return ok and state .. "/moonreel/history" or nil
 end
 
---- Read, run and print until the input ends.
+--- Reads, runs and prints until the input ends.
 ---@param session table
 ---@return integer exit code
 function repl.run(session)
@@ -167,7 +170,7 @@ function repl.run(session)
   if path then
     local ok, problem = pcall(edit.history, path)
     if not ok then
-      print("history is not kept: " .. tostring(problem))
+      print("the input history is not saved: " .. tostring(problem))
       path = nil
     end
   end
@@ -175,7 +178,7 @@ function repl.run(session)
     return require("moonreel.repl.complete").words(session, line, from, to)
   end)
   if terminal then
-    -- asked now, before anything is typed: a question at the first picture would eat pasted lines
+    -- asked now, before the user types: a question at the first picture would consume pasted lines
     pcall(require("moonreel.look.picture").graphics)
     print(("moonreel %s   help() for help, Ctrl-D to leave%s"):format(
       require("moonreel.app").version,

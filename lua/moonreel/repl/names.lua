@@ -1,4 +1,4 @@
---- The names that the prompt and scripts have in addition to Lua's own; opens files by name.
+--- The names that the prompt and scripts have in addition to those of Lua; opens files by name.
 -- @module moonreel.repl.names
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
@@ -6,25 +6,25 @@ local offered = require "moonreel.repl.offered"
 
 local names = {}
 
--- files that begin like a picture or a clip are decoded
+-- file name extensions of pictures and clips, which are decoded
 local clips = { mp4 = true, mkv = true, webm = true, mov = true, avi = true,
   gif = true, png = true, jpg = true, jpeg = true }
 local weights = { safetensors = true, json = true, pth = true, bin = true, pt = true,
   ckpt = true }
 
--- the directory of a run that has no checkpoint yet; nil: there is none of this name
+-- the directory of a run that has no checkpoint yet; nil: there is no such run
 local function run_without(path, outputs)
   local dir = require("moonreel.runs.find").named(path, outputs)
   return dir and not require("moonreel.run").stages(dir)
     and #require("moonreel.ckpt").steps(dir) == 0 and dir or nil
 end
 
---- Open what a user names.
+--- Opens the file or run that a user names.
 ---@param spec string
 ---@param outputs string|nil  directory of the runs
 ---@return any value
----@return string name     what such a thing is called at the prompt: ckpt, r, index or clip
----@return string|nil run  directory of the run that it is of
+---@return string name     the usual name of such a value at the prompt: ckpt, r, index or clip
+---@return string|nil run  directory of its run
 function names.open(spec, outputs)
   if type(spec) ~= "string" then
     base.raise("MR_E_USAGE", ("open: expected a name, got %s"):format(type(spec)))
@@ -44,8 +44,8 @@ function names.open(spec, outputs)
   end
   if is_file and not weights[extension] then
     base.raise("MR_E_USAGE",
-      ("%s: no checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, .bin, "
-        .. ".lua, .mrx or a clip"):format(spec))
+      ("%s is not a checkpoint, recipe, index or clip; expected .safetensors, .index.json, .pth, "
+        .. ".bin, .lua, .mrx or a clip"):format(spec))
   end
   local bare = run_without(path, outputs)
   if bare then
@@ -55,15 +55,15 @@ function names.open(spec, outputs)
   return c, "ckpt", found.run
 end
 
---- Open something into an environment.
----@return string line  what is there now
+--- Opens a file or run into an environment.
+---@return string line  describes the new value
 function names.open_into(env, spec, outputs)
   local value, name = names.bind(env, names.open(spec, outputs))
   return ("%s = %s"):format(name, require("moonreel.repl.show").text(value))
 end
 
---- Give a thing its name in an environment, unless something has that name already: what was opened
--- first keeps it.
+--- Gives a value its name in an environment, unless the name is in use: the first opened value
+-- keeps it.
 ---@return any value, string name
 function names.bind(env, value, name, run)
   if rawget(env, name) == nil then
@@ -80,12 +80,12 @@ end
 
 -- ---- names that are not there
 
--- what open() gives a name
+-- how open() creates each name
 local opened = { ckpt = "CKPT|RUN", run = "RUN", r = "RECIPE", index = "NAME.mrx", clip = "CLIP" }
 
---- What a name that is not there is answered with.
+--- The answer to an unknown name.
 ---@param name string
----@param known string[]  names that it may have meant
+---@param known string[]  similar names
 ---@param is_command (fun(name: string): any)|nil  of the shell
 ---@return string
 function names.unknown(name, known, is_command)
@@ -94,15 +94,17 @@ function names.unknown(name, known, is_command)
   end
   local app = require "moonreel.app"
   if app.embedded(("lua/moonreel/%s/init.lua"):format(name)) then
-    return ("no name '%s' here; try: %s = require \"moonreel.%s\""):format(name, name, name)
+    return ("there is no name '%s' here; try: %s = require \"moonreel.%s\""):format(name, name,
+      name)
   end
   local near = require "moonreel.text.nearest"(name, known)
   local hint = names.of_shell(name, is_command)
-  return ("no name '%s' here%s"):format(name, near and (", did you mean '%s'?"):format(near)
+  return ("there is no name '%s' here%s"):format(name, near and (", did you mean '%s'?"):format(
+    near)
     or hint ~= "" and hint or "; help() lists the names")
 end
 
---- What a line that names a command of the program is answered with; "" for any other.
+--- The hint for a line that names a command of the program; "" for any other line.
 ---@param line string
 ---@param is_command (fun(name: string): any)|nil
 ---@return string
@@ -112,7 +114,7 @@ function names.of_shell(line, is_command)
     and ("; '%s' is a command of the shell: moonreel %s"):format(word, word) or ""
 end
 
---- Lua for a line that asks as people do, `help NAME`; nil: it is Lua already.
+--- Translates a line of the form `help NAME` to Lua; nil: the line is Lua already.
 ---@param line string
 ---@return string|nil
 function names.asked(line)
@@ -120,28 +122,28 @@ function names.asked(line)
   return name and ("help(%q)"):format(name)
 end
 
--- functions of the prompt that a bare name calls
+-- functions of the prompt that are called by their bare name
 local bare = setmetatable({}, { __mode = "k" })
 
---- Does the bare name of this value call it, as `help` and `exit` do?
+--- Does the bare name of this value call it, as with `help` and `exit`?
 ---@param value any
 ---@return boolean
 function names.acts(value) return bare[value] or false end
 
---- What exit() raises.
+--- The value that exit() raises.
 names.left = setmetatable({}, { __tostring = function() return "exit" end })
 
 local function leave() error(names.left, 0) end
 
 local function lazily(module, key)
   return function(...)
-    -- no tail call: a failure finds this function, and the name that the prompt has for it
+    -- not a tail call, so that a failure finds this function and its name at the prompt
     local out = table.pack(require(module)[key](...))
     return table.unpack(out, 1, out.n)
   end
 end
 
--- the settings that are meant without a name: those of the open recipe, or of the open checkpoint
+-- the settings to use when the call has no name: those of the open recipe or checkpoint
 local function open_settings(env)
   local function named(name, kind)
     local meta = debug.getmetatable(env[name])
@@ -151,13 +153,13 @@ local function open_settings(env)
   return named("r", "mr.Settings") or ckpt and ckpt.settings
 end
 
---- Tensors, checkpoints and settings print as people look at them.
+--- Tensors, checkpoints and settings are printed in a readable form.
 function names.printers()
   local show = require "moonreel.repl.show"
   show.printer("mr.Tensor", require("moonreel.look.tensor").text)
   show.printer("mr.Checkpoint", function(c) return require("moonreel.ckpt.look").text(c) end)
   show.printer("mr.Settings", function(s)
-    -- the whole of it has a hash, a part is its values
+    -- only complete settings have a hash; a part prints its values
     local whole, hash = pcall(function() return s.hash end)
     if whole and hash then
       return ("settings of %s, hash %s"):format(clean(s.recipe), hash)
@@ -166,7 +168,7 @@ function names.printers()
   end)
 end
 
---- A fresh environment: Lua's globals below, the prompt's names on top.
+--- Creates an environment: the names of the prompt on top of Lua's globals.
 ---@return table env
 function names.environment()
   local env = setmetatable({}, { __index = _G })
@@ -185,7 +187,7 @@ function names.environment()
     lazily("moonreel.ckpt.numbers", "norms")
   env.trend = function(run, ...)
     local dir = type(run) == "string" and require("moonreel.runs.find").one(run, "trend") or run
-    -- no tail call, as above
+    -- not a tail call, for the same reason
     local rows = require "moonreel.ckpt.trend"(dir, ...)
     return rows
   end
@@ -204,7 +206,7 @@ function names.environment()
   env.help = function(...) return require("moonreel.repl.help").print(env, ...) end
   env.exit, env.quit = leave, leave
   bare[env.help], bare[leave] = true, true
-  -- coroutines hear Ctrl-C too: their hook is their own
+  -- coroutines need their own hook for Ctrl-C
   local edit = require "moonreel.core.edit"
   env.coroutine = setmetatable({
     create = function(f)
@@ -227,8 +229,8 @@ function names.environment()
   return env
 end
 
---- Offer the names to a script: what is asked for is made then, and a name that the script sets
--- itself is the script's.
+--- Offers the names to a script. A value is created when the script first uses it, and a name that
+-- the script defines itself replaces it.
 function names.lend()
   local rows, env = {}, nil
   for _, row in ipairs(offered) do

@@ -1,5 +1,5 @@
---- The names that the prompt and scripts offer: {name, help, module or function}; `typed`: at the
--- prompt alone.
+--- The names that the prompt and scripts offer: {name, help, module or function}; `typed`: only at
+-- the prompt.
 -- @module moonreel.repl.offered
 return {
   { "open", 'x = open("CKPT|RUN|RECIPE|NAME.mrx|CLIP"): a checkpoint, settings, an index or a '

@@ -1,4 +1,4 @@
---- The prompt of several ranks: every rank runs what is typed at the prompt of rank 0. The other
+--- The prompt with several ranks: every rank runs what is typed at the prompt of rank 0. The other
 -- ranks wait for input, print no results, and report which rank failed.
 -- @module moonreel.repl.ranks
 local edit = require "moonreel.core.edit"
@@ -11,26 +11,26 @@ local ranks = {}
 local Ranks = {}
 Ranks.__index = Ranks
 
---- The ranks of this run; nil: it is alone.
+--- Finds the ranks of this run; nil: this process is alone.
 ---@return mr.repl.Ranks|nil
 function ranks.find()
   if require("moonreel.comm.place").find().size == 1 then
     return nil
   end
-  -- a group of its own: calls that are typed keep their numbers
+  -- a separate group, so that calls that the user types keep their numbers
   local group = require("moonreel.comm").world():split(0)
   return setmetatable({ rank = group:rank(), size = group:size(), group = group,
     team = require("moonreel.comm.team").new(group) }, Ranks)
 end
 
--- what rank 0 gives, however long that takes; "": no more comes
+-- broadcasts a text from rank 0, with no time limit; "": the end
 local function pass(self, text)
   self.group:barrier(math.huge)
   return self.team:texts(text)[1]
 end
 
---- On rank 0: the others run this too; nil: nothing more. Raises when ranks are lost, the first
--- time.
+--- On rank 0: sends input to the other ranks; nil: the end. Raises an error when ranks are lost,
+-- but only once.
 ---@param text string|nil
 function Ranks:tell(text)
   if self.lost then
@@ -40,14 +40,14 @@ function Ranks:tell(text)
   if not reported then
     self.lost = true
     require("moonreel.core.base").raise("MR_E_NODE",
-      ("%s; rank 0 alone runs what is typed from now on"):format(problem.message))
+      ("%s; from now on only rank 0 runs what is typed"):format(problem.message))
   end
 end
 
---- On all others: run what comes, until nothing more does or ranks are lost.
+--- On all other ranks: runs input until the end, or until ranks are lost.
 ---@param feed fun(text: string)
 function Ranks:follow(feed)
-  -- Ctrl-C is for what runs, and for the prompt
+  -- only rank 0 reacts to Ctrl-C
   edit.deaf()
   while true do
     local heard, text = pcall(pass, self, "")

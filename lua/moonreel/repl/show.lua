@@ -1,14 +1,14 @@
---- Prints values in the form that people expect at a prompt.
+--- Prints values in the form that users expect at a prompt.
 -- @module moonreel.repl.show
 local clean = require "moonreel.text.clean"
 local listing = require "moonreel.text.listing"
 
 local show = {}
 
--- what is written at once, so that Ctrl-C is seen in between; what is shown of a text in a table
+-- bytes written at once, so that Ctrl-C is seen in between; bytes shown of a text inside a table
 local PIECE, SHOWN_INSIDE = 1 << 14, 1 << 12
 
--- a text in pieces that end between two characters
+-- splits a text into pieces at character boundaries
 local function pieces(text)
   local at = 1
   return function()
@@ -17,7 +17,7 @@ local function pieces(text)
     end
     local stop = math.min(at + PIECE - 1, #text)
     for _ = 1, 3 do
-      -- the next byte goes on with a character that began here
+      -- the next byte continues this character
       local byte = text:byte(stop + 1)
       if not byte or byte < 0x80 or byte > 0xBF then
         break
@@ -30,7 +30,7 @@ local function pieces(text)
   end
 end
 
---- Write a text of any length; Ctrl-C stops it between two pieces.
+--- Writes a text of any length. Ctrl-C stops it between two pieces.
 ---@param text string
 function show.write(text)
   for piece in pieces(text) do
@@ -38,15 +38,15 @@ function show.write(text)
   end
 end
 
--- the inside of a quoted text: only the quotes and what a terminal must not see are escaped, so
--- captions stay readable
+-- Escapes the inside of a quoted text: only quotes and bytes that are unsafe for a terminal, so
+-- that captions stay readable.
 local function escaped(text)
   return clean((text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n")))
 end
 
 local printers = {}  -- metatable __name -> function(value) -> text
 
---- How values of a type print.
+--- Sets how values of a type are printed.
 ---@param name string  __name of their metatable
 ---@param f fun(value: any): string
 function show.printer(name, f) printers[name] = f end
@@ -75,7 +75,7 @@ local function type_name(value)
   return type(meta) == "table" and rawget(meta, "__name") or nil
 end
 
--- the name of a module of ours
+-- the name of a module of moonreel
 local function module_name(value)
   for name, module in pairs(package.loaded) do
     if module == value and type(name) == "string" and name:match("^moonreel%.") then
@@ -95,7 +95,7 @@ local function table_text(value, indent, seen)
     if i > 100 then
       break
     end
-    -- a module may refuse keys that it does not have
+    -- rawget, because a module may refuse unknown keys
     parts[#parts + 1] = text_of(rawget(value, i), indent + 2, seen)
   end
   if n > 100 then
@@ -166,12 +166,12 @@ function text_of(value, indent, seen)
   return table.concat(lines, "\n")
 end
 
---- Text of a value.
+--- The text of a value.
 ---@param value any
 ---@return string
 function show.text(value) return text_of(value, 0, {}) end
 
---- Print the results of one input; nothing for nothing.
+--- Prints the results of one input; prints nothing if there are no results.
 ---@param results table  packed
 function show.results(results)
   if results.n == 0 or (results.n == 1 and results[1] == nil) then
@@ -179,7 +179,7 @@ function show.results(results)
   end
   local only = results[1]
   if results.n == 1 and type(only) == "string" and #only > SHOWN_INSIDE then
-    -- a long text is shown whole, piece by piece
+    -- a long text is shown whole, in pieces
     io.write('"')
     for piece in pieces(only) do
       io.write(escaped(piece))
@@ -194,7 +194,7 @@ function show.results(results)
   show.print(table.concat(parts, results.n > 1 and "\t" or ""))
 end
 
---- print() of the prompt: as Lua's, in pieces where a text is long.
+--- Implements print() of the prompt: like Lua's print, but long texts are written in pieces.
 function show.print(...)
   local values, long = table.pack(...), false
   for i = 1, values.n do
