@@ -103,7 +103,7 @@ describe("moonreel watch", function()
     end)]])
     local list, err = rows("a --last-step 24 --prompt a --prompt b --seed 3 --metric " .. metric)
     assert.equal(6, list[1].scalars["samples/recipe/frames"])
-    assert.matches("note: step 30: a metric failed: [^\n]*m.lua:2: no b\n", err)
+    assert.matches("note: step 30: a metric function failed: [^\n]*m.lua:2: no b\n", err)
   end)
 
   it("says which checkpoints are not whole, and which renderings fail", function()
@@ -118,7 +118,7 @@ describe("moonreel watch", function()
     assert.matches("incomplete checkpoints: 12; try: moonreel ckpt verify", err)
     out, err, code = watch "a --last-step 24 --frames 100000 --size 8192x8192"
     assert.equal(1, code, out .. err)
-    assert.matches("^step 30  100000x8192x8192  failed: .*take about", out)
+    assert.matches("^step 30  100000x8192x8192  failed: .*need about", out)
   end)
 
   it("refuses what it cannot do, with what to try", function()

@@ -28,7 +28,7 @@ describe("frames", function()
       assert.is_false(good)
       assert.matches(pattern, problem)
     end
-    refused("output is not that of moonreel's helper", ("motd\n"):rep(20000))
+    refused("output does not come from moonreel's helper", ("motd\n"):rep(20000))
     refused("a message of 16777216 bytes; expected at most 1048576", string.pack("<I4", 1 << 24),
       true)
     refused("bytes that are not a message", string.pack("<s4", "garbage"), true)

@@ -342,7 +342,7 @@ describe("hosts that fall silent", function()
     local cluster_of <close> = remote.open { { name = "mute-1" }, { name = "mute-2" },
       { name = "mute-3" }, { name = "mute-4" } }
     for _, link in ipairs(cluster_of.links) do
-      assert.equal("no answer in 15 s", link.gone)
+      assert.equal("it did not answer within 15 s", link.gone)
     end
     assert.is_true(now - began > 15)
     assert.is_true(now - began < 15 + 4, ("%.1f s"):format(now - began))
@@ -384,7 +384,7 @@ describe("hosts that fall silent", function()
       end
       local cluster <close> = remote.open(list)
       for _, link in ipairs(cluster.links) do
-        assert(link.gone == "no answer in 15 s", link.gone)
+        assert(link.gone == "it did not answer within 15 s", link.gone)
       end
       print "all are called"
     ]].output)

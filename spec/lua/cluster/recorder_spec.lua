@@ -67,7 +67,7 @@ describe("a host of a run", function()
 
   it("says so when its driver does not answer", function()
     local one = looks("stuck", "")
-    assert.same({ "its GPUs and links do not answer within 2 s" }, one.faults)
+    assert.same({ "its GPUs and links did not answer within 2 s; the driver may hang" }, one.faults)
     assert.is_true(one.scalars.load >= 0)
   end)
 end)

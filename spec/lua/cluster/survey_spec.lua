@@ -195,7 +195,7 @@ describe("moonreel doctor --hostfile", function()
     os.execute("chmod +x '" .. dir.path .. "/rsh'")
     assert.equal(1, code)
     assert.equal("ok", rows["b recipe"].state)
-    assert.matches("other files", rows["a recipe"].text)
+    assert.matches("expected the same files", rows["a recipe"].text)
     rows, code = rows_of "--hostfile @/hosts"
     assert.equal(6, code)
     assert.matches("No route to host", rows["down-c host"].text)

@@ -157,7 +157,7 @@ describe("a launch", function()
     ]], { watch = floors, patience = 2 })
     starts()
     assert.equal(6, exit)
-    assert.matches("^rank 1 stands still in compile before its first step for %d+%.%d s", text)
+    assert.matches("^rank 1 hangs in compile before its first step for %d+%.%d s", text)
   end)
 
   -- the text of a file that a rank writes, as soon as it is there

@@ -31,7 +31,7 @@ describe("a rank is reported as slow", function()
     assert.equal(1, #found)
     assert.same({ "slow", 5, 50, "others" }, { found[1].kind, found[1].rank, found[1].step,
       found[1].against })
-    assert.matches("^rank 5 is slow: for 50 steps on end the others took less than 0.75 of its "
+    assert.matches("^rank 5 is slow: for 50 steps in a row the others took less than 0.75 of its "
       .. "time, 0.71 in step 50$", found[1].text)
   end)
 
@@ -98,12 +98,12 @@ describe("a rank stands still", function()
   it("when it was looked at for so long, and goes on when it gives a sign", function()
     local eye = eye_of_one()
     assert.same({}, look(eye, 73, 0.125))
-    assert.same({ "rank 0 stands still in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
+    assert.same({ "rank 0 hangs in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
     assert.same({}, look(eye, 71, 0.125))
     local _, times = eye:standing()
     assert.equal(2, times)
     beat_s = now
-    assert.same({ "rank 0 goes on" }, look(eye, 1, 0.125))
+    assert.same({ "rank 0 continues" }, look(eye, 1, 0.125))
     assert.is_nil(eye:standing())
   end)
 
@@ -145,7 +145,7 @@ describe("a rank stands still", function()
       assert.is_true(times > 1.9 and times < 2.2, times)
       -- it goes on, and its time in the phase begins again
       r.state = "S"
-      assert.same({ "rank 5 goes on" }, look(eye, 1, 0.125))
+      assert.same({ "rank 5 continues" }, look(eye, 1, 0.125))
       assert.is_nil(eye:standing())
       assert.same({}, look(eye, 40, 0.125))
     end
@@ -238,6 +238,6 @@ describe("a rank stands still", function()
     assert.same({}, look(eye, 1, 3600))
     assert.same({}, look(eye, 59, 0.125))
     assert.same({}, look(eye, 2, 60))
-    assert.same({ "rank 0 stands still in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
+    assert.same({ "rank 0 hangs in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
   end)
 end)

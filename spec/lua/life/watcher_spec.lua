@@ -58,7 +58,8 @@ describe("ranks of torchrun", function()
     local _, named = said:gsub("moonreel: host %S+: rank 1 is stopped in forward at step 7 for "
       .. "[%d.]+ s; see %S+/log/hang%-step%-7%-rank%-1.json\n", "")
     assert.equal(1, named, said)
-    assert.matches("moonreel: host %S+: rank 1 is stopped in forward [^\n]*; it is ended\n", said)
+    assert.matches("moonreel: host %S+: rank 1 is stopped in forward [^\n]*; moonreel ends it\n",
+      said)
     assert.matches("rank 1 ends with 137", said)
     assert.matches("rank 0 ends with 6", said)
     assert.matches("rank 2 ends with 6", said)
@@ -82,7 +83,7 @@ describe("ranks of torchrun", function()
     for rank = 0, 2 do
       assert.matches(("rank %d ends with 0"):format(rank), said)
     end
-    assert.is_nil(said:find("it is ended", 1, true))
+    assert.is_nil(said:find("moonreel ends it", 1, true))
   end)
 end)
 

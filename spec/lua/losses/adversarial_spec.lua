@@ -153,7 +153,7 @@ describe("a discriminator", function()
   end)
 
   it("goes with autoencoders whose clips come back whole", function()
-    fails("MR_E_RECIPE", "a discriminator looks at clips of model.type = hunyuan_vae or dc_ae",
+    fails("MR_E_RECIPE", "a discriminator works only with model.type = hunyuan_vae or dc_ae",
       pipeline.new, { model = { type = "OpenSoraVAE_V1_2", micro_batch_size = 4 }, losses = {
         adversary = { discriminator = {} } } }, "f32")
   end)
@@ -356,7 +356,7 @@ describe("a run of an autoencoder with a discriminator", function()
     ckpt.write(path, rows)
     fails("MR_E_CKPT", "discriminator.from_pretrained: .-tensor 'main%.2%.weight' is missing",
       train, "train_dc_ae_disc", "dc_ae", "other", "discriminator.from_pretrained=" .. path)
-    fails("MR_E_CKPT", "discriminator.from_pretrained: no file '/nowhere'", train,
+    fails("MR_E_CKPT", "discriminator.from_pretrained: there is no file '/nowhere'", train,
       "train_dc_ae_disc", "dc_ae", "none", "discriminator.from_pretrained=/nowhere")
   end)
 

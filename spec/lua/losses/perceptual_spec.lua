@@ -74,12 +74,12 @@ describe("the perceptual loss", function()
     local given = files "gone"
     os.remove(given.linear)
     local net = perceptual.new(G.params "f32", given)
-    fails("MR_E_CKPT", "vae_loss_config.perceptual_linear: no file '.-lpips%.safetensors'.*try: "
-      .. "put it there", net.check, net)
+    fails("MR_E_CKPT", "vae_loss_config.perceptual_linear: there is no file "
+      .. "'.-lpips%.safetensors'.*try: put it there", net.check, net)
     given.network = "nowhere/vgg.pth"
     net = perceptual.new(G.params "f32", given)
-    fails("MR_E_CKPT", "perceptual_network: no file 'nowhere/vgg%.pth'.-the features of VGG%-16",
-      net.check, net)
+    fails("MR_E_CKPT", "perceptual_network: there is no file 'nowhere/vgg%.pth'.-the features of "
+      .. "VGG%-16", net.check, net)
   end)
 
   it("refuses files of another form", function()
@@ -130,8 +130,8 @@ describe("the perceptual loss", function()
         row.ptr = row.ptr:sub(1, row.bytes)
       end
     end)
-    fails("MR_E_CKPT", "perceptual_network: .-'features%.0%.weight' is u8, not numbers of floating "
-      .. "point", opened, bytes)
+    fails("MR_E_CKPT", "perceptual_network: .-'features%.0%.weight' is u8; expected floating "
+      .. "point numbers", opened, bytes)
   end)
 
   it("refuses pictures that are too small for it", function()
@@ -139,7 +139,7 @@ describe("the perceptual loss", function()
     local net = perceptual.new(params, files "small")
     local g = G.graph(params:seal())
     local x = g:input("x", "f32", { 1, 1, 15, 40, 3 })
-    fails("MR_E_SHAPE", "15 x 40: expected at least 16 x 16", net.distance, net, g, x, x)
+    fails("MR_E_SHAPE", "15 x 40; expected at least 16 x 16", net.distance, net, g, x, x)
   end)
 
   it("is in no checkpoint", function()

@@ -39,16 +39,17 @@ describe("the prompt answers", function()
   end)
 
   it("names that are not there with what was meant", function()
-    for line, want in pairs { foo = "nil: no name 'foo' here; help() lists the names",
-        ["foo.bar"] = "prompt:1: no name 'foo' here; help() lists the names",
-        ["opem('x')"] = "prompt:1: no name 'opem' here, did you mean 'open'?",
+    for line, want in pairs { foo = "nil: there is no name 'foo' here; help() lists the names",
+        ["foo.bar"] = "prompt:1: there is no name 'foo' here; help() lists the names",
+        ["opem('x')"] = "prompt:1: there is no name 'opem' here, did you mean 'open'?",
         ["ckpt:ls()"] = "prompt:1: nothing is open as 'ckpt'; try: open(\"CKPT|RUN\")",
-        trainer = 'nil: no name \'trainer\' here; try: trainer = require "moonreel.trainer"',
+        trainer = 'nil: there is no name \'trainer\' here; try: trainer = '
+          .. 'require "moonreel.trainer"',
         ["train tiny/demo"] = "prompt:1: syntax error near 'tiny'; 'train' is a command of the "
           .. "shell: moonreel train",
         ["moonreel plan x"] = "prompt:1: syntax error near 'plan'; 'plan' is a command of the "
           .. "shell: moonreel plan",
-        ["help hlp"] = "no op, field or name 'hlp', did you mean 'help'?" } do
+        ["help hlp"] = "there is no op, field or name 'hlp', did you mean 'help'?" } do
       assert.equal(want, (feed(line)))
     end
     feed "local here = nil"

@@ -317,7 +317,7 @@ describe("looking at", function()
       assert.matches("1 of 18 samples$", feed 'index:where("num_frames > 50")')
       assert.equal("17", feed 'index:where("num_frames > 50 and width >= 32")[1].id')
       assert.matches("^clip .-: 16 frames, 32 x 32, 8 fps$", feed "index[17]:decode{frames = 16}")
-      assert.matches("sample 18 is not inside 0:18", feed "index[18]")
+      assert.matches("there is no sample 18; the index has 18, counted from 0", feed "index[18]")
       assert.matches("a sample has no field 'frams'", feed 'index:where("frams > 3")')
     end)
 

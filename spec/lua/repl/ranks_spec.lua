@@ -48,8 +48,8 @@ if w:rank() == 0 then w:barrier() end
 ]])
     assert.equal(0, done.exit)
     assert.matches("barrier %d+ of another group, this rank, [01], at barrier", done.output)
-    assert.matches("the world of ranks has ended[^\n]*; rank 0 alone runs what is typed from now "
-      .. "on\n4\n$", done.output)
+    assert.matches("the world of ranks has ended[^\n]*; from now on only rank 0 runs "
+      .. "what is typed\n4\n$", done.output)
   end)
 
   it("opens what is named on all, and tells it once", function()

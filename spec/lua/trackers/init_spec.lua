@@ -361,7 +361,7 @@ describe("trackers", function()
   end)
 
   it("make nothing of what is no run", function()
-    fails("MR_E_USAGE", "no such tracker; there are tensorboard, wandb",
+    fails("MR_E_USAGE", "there is no such tracker; expected one of tensorboard, wandb",
       trackers.export, run, "mlflow")
     fails("MR_E_DATA", "no journal.jsonl; try: the folder of a run", trackers.export, run, "wandb")
     journal { { kind = "weights" } }

@@ -179,7 +179,7 @@ describe("a run with sampling.every", function()
       local done = train(name, "steps=20", "sampling.height=16384", "sampling.width=16384",
         "sampling.frames=4000", "sampling.on=" .. on)
       assert.equal(0, done.exit, done.output)
-      assert.matches("step 10 is not rendered: .*take about", done.output)
+      assert.matches("step 10 is not rendered: .*need about", done.output)
       assert.matches("done: step 20", done.output)
       assert.same({ [10] = 1, [20] = 1 }, report(name, "fail"))
       assert.same({}, report(name))

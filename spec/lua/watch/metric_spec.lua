@@ -47,7 +47,7 @@ describe("watch.metric", function()
   end)
 
   it("refuses files without one", function()
-    fails("MR_E_USAGE", "m.lua: it calls watch.metric nowhere", load, "return 1")
+    fails("MR_E_USAGE", "m.lua: it does not call watch.metric", load, "return 1")
     fails("MR_E_USAGE", "m.lua:1: ", load, "watch.metric(")
     fails("MR_E_USAGE", "expected a function", load, "watch.metric('x', 3)")
     fails("MR_E_USAGE", "nowhere.lua", metric.load, dir.path .. "/nowhere.lua",

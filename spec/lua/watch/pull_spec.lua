@@ -46,7 +46,7 @@ describe("moonreel watch --pull", function()
   it("leaves nothing half brought, and says what is wrong", function()
     local _, err, code = watch("--pull far:" .. FAR .. " far/001-a")
     assert.equal(2, code)
-    assert.matches("is a run of its own; expected a folder for copies", err)
+    assert.matches("is the folder of another run; expected a folder for copies", err)
     assert.equal(2, select(3, watch "--pull nowhere"))
     local why, six
     _, why, six = watch "--pull down-x:run"
