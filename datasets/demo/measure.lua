@@ -33,10 +33,13 @@ local function background_of(frames, T, H, W)
     for t = 0, T - 1 do
       local plane = (t * 3 + c) * H * W
       for y = 0, H - 1 do
-        for x = 0, W - 1 do
-          if y < 2 or y >= H - 2 or x < 2 or x >= W - 2 then
-            ring[#ring + 1] = frames:byte(plane + y * W + x + 1)
-          end
+        local outer = y < 2 or y >= H - 2
+        local row = { frames:byte(plane + y * W + 1, plane + (y + 1) * W) }
+        for x = 1, outer and W or math.min(2, W) do
+          ring[#ring + 1] = row[x]
+        end
+        for x = outer and W + 1 or math.max(3, W - 1), W do
+          ring[#ring + 1] = row[x]
         end
       end
     end
@@ -49,6 +52,12 @@ end
 local function largest_group(far, H, W)
   local best, best_weight = {}, 0
   local seen = {}
+  local function reach(group, j)
+    if j and far[j] and far[j] > 0 and not seen[j] then
+      seen[j] = true
+      group[#group + 1] = j
+    end
+  end
   for start = 1, H * W do
     if far[start] > 0 and not seen[start] then
       local group, weight = { start }, 0
@@ -58,12 +67,10 @@ local function largest_group(far, H, W)
         local i = group[at]
         at, weight = at + 1, weight + far[i]
         local x = (i - 1) % W
-        for _, j in ipairs { x > 0 and i - 1 or 0, x < W - 1 and i + 1 or 0, i - W, i + W } do
-          if j >= 1 and j <= H * W and far[j] > 0 and not seen[j] then
-            seen[j] = true
-            group[#group + 1] = j
-          end
-        end
+        reach(group, x > 0 and i - 1)
+        reach(group, x < W - 1 and i + 1)
+        reach(group, i - W)
+        reach(group, i + W)
       end
       if weight > best_weight then
         best, best_weight = group, weight
@@ -77,13 +84,13 @@ end
 local function shape_of(frames, t, H, W, back)
   local n = H * W
   local first = t * 3 * n
-  local far = {}
+  local far, byte = {}, string.byte
+  local red, green, blue = back[1], back[2], back[3]
   for i = 1, n do
-    local r = frames:byte(first + i) - back[1]
-    local g = frames:byte(first + n + i) - back[2]
-    local b = frames:byte(first + 2 * n + i) - back[3]
-    local d = math.sqrt(r * r + g * g + b * b)
-    far[i] = d > NEAR and d or 0
+    local r, g, b = byte(frames, first + i) - red, byte(frames, first + n + i) - green,
+      byte(frames, first + 2 * n + i) - blue
+    local square = r * r + g * g + b * b
+    far[i] = square > NEAR * NEAR and math.sqrt(square) or 0
   end
   local group = largest_group(far, H, W)
   if #group < LEAST * n or #group > MOST * n then

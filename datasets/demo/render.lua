@@ -32,6 +32,8 @@ end
 ---@param H integer
 ---@param W integer
 ---@return number[]   H * W values 0..1, row by row
+---@return integer y0  the first row that it may touch, from 0
+---@return integer y1  the last one
 function render.coverage(shape, cx, cy, half, H, W)
   local test = assert(inside[shape], "unknown shape")
   local cover = {}
@@ -54,7 +56,7 @@ function render.coverage(shape, cx, cy, half, H, W)
       cover[y * W + x + 1] = hits / (SUB * SUB)
     end
   end
-  return cover
+  return cover, y0, y1
 end
 
 --- How a scene moves: everything that varies between two clips of the same words.
@@ -107,16 +109,17 @@ function render.frames(scene, seed, T, H, W)
   local out = {}
   for t = 0, T - 1 do
     local along = T > 1 and (scene.outwards and OUTWARDS * t / (T - 1) or t / (T - 1) - 0.5) or 0
-    local cover = render.coverage(scene.shape, path.cx + along * path.dx,
+    local cover, y0, y1 = render.coverage(scene.shape, path.cx + along * path.dx,
       path.cy + along * path.dy, path.size / 2, H, W)
     for c = 1, 3 do
       local back, front = path.background[c], path.colour[c]
+      local empty = string.char(math.floor(back + 0.5)):rep(W)
       for y = 0, H - 1 do
         local row = {}
-        for x = 1, W do
+        for x = 1, y >= y0 and y <= y1 and W or 0 do
           row[x] = math.floor(back + (front - back) * cover[y * W + x] + 0.5)
         end
-        out[#out + 1] = string.char(table.unpack(row))
+        out[#out + 1] = row[1] and string.char(table.unpack(row)) or empty
       end
     end
   end
