@@ -2,13 +2,13 @@
 -- @module moonreel.optim.bucket_size
 local bucket_size = {}
 
---- Elements of the smallest; all others are whole multiples of it, as recipes count them.
+--- Elements of the smallest bucket. All other sizes are multiples of it, as recipes count buckets.
 bucket_size.least = 1 << 20
 
-local SHARE = 0.9           -- of the backward pass that collectives may fill
+local SHARE = 0.9           -- share of the backward pass that collectives may fill
 local AROUND = { 1 / 4, 1 / 2, 2, 4 }
 
--- the power of two that is x or the next one above it
+-- the smallest power of two that is at least x
 local function power_of_two(x)
   local n = bucket_size.least
   while n < x do
@@ -17,15 +17,16 @@ local function power_of_two(x)
   return n
 end
 
---- Where nothing is known of links: 128 x 2^20 elements up to 256 ranks, above them 512.
+--- The size when the speed of links is unknown: 128 x 2^20 elements for up to 256 ranks, else 512.
 ---@param ranks integer
 ---@return integer elements
 function bucket_size.start(ranks) return (ranks <= 256 and 128 or 512) << 20 end
 
---- The size by formula: the smallest whose collectives fit in parallel with the backward pass;
--- where none does, that of the least sum of latencies and of the last bucket, which nothing hides.
----@param o table  bytes: of all gradients; element: bytes of one; latency_s: of a collective; rate:
----   bytes of gradients reduced in a second; backward_s
+--- Computes the size: the smallest whose collectives fit in parallel with the backward pass. If no
+-- size does, the one with the smallest sum of latencies and time of the last bucket, which nothing
+-- overlaps.
+---@param o table  bytes: of all gradients; element: bytes per element; latency_s: of a collective;
+---   rate: bytes of gradients reduced per second; backward_s
 ---@return integer elements  a power of two
 function bucket_size.formula(o)
   local left = SHARE * o.backward_s - o.bytes / o.rate
@@ -34,9 +35,9 @@ function bucket_size.formula(o)
   return power_of_two(math.min(bytes, o.bytes) / o.element)
 end
 
---- The sizes to try: that of the formula, and around it those that cut otherwise.
----@param elements integer  of the formula
----@param trained integer   elements in all
+--- The sizes to try: the computed one, and sizes around it that give another number of buckets.
+---@param elements integer  the computed size
+---@param trained integer   number of all trained elements
 ---@return integer[]
 function bucket_size.around(elements, trained)
   local list, seen = { elements }, { [-(-trained // elements)] = true }
@@ -50,7 +51,7 @@ function bucket_size.around(elements, trained)
   return list
 end
 
---- The quickest of what was tried; of those within `margin` of it the one that was tried first.
+--- Returns the fastest size; among the sizes within `margin` of it, the one that was tried first.
 ---@param tried table[]  {elements, seconds}
 ---@param margin number  1.01: a hundredth
 ---@return integer elements

@@ -1,4 +1,4 @@
---- Histograms of weights and gradients, by block. Bins: core/op/histogram.c.
+--- Histograms of weights and gradients by block. The bins are defined in core/op/histogram.c.
 -- @module moonreel.optim.histograms
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -9,10 +9,11 @@ local weights = require "moonreel.optim.weights"
 
 local histograms = {}
 
-local NUMBERS <const>, ZERO <const> = 500, 249 -- of the row, of its bin around zero from 1
+-- numbers in a row; index of the bin around zero, from 1
+local NUMBERS <const>, ZERO <const> = 500, 249
 
--- The trained range by blocks, as far as it is in some parts: {block, start, stop, gaps}, runs of
--- parameters of a block with the gaps between them, which hold zeros.
+-- The trained range by blocks, limited to some parts: {block, start, stop, gaps}. A row covers
+-- consecutive parameters of a block and the gaps between them, which contain zeros.
 local function ranges(params, parts, most)
   local list = {}
   for _, part in ipairs(parts) do
@@ -21,7 +22,7 @@ local function ranges(params, parts, most)
       if not (p.frozen or p.buffer) and start < stop then
         local block, last = weights.block(p.name), list[#list]
         local gap = last and last.part == part and last.block == block and start - last.stop
-        -- matrices of a block lie apart from its other parameters
+        -- the matrices of a block are separate from its other parameters
         if gap and gap >= 0 and gap < 64 and stop - last.start <= most then
           last.stop, last.gaps = stop, last.gaps + gap
         else
@@ -40,12 +41,12 @@ end
 local Histograms = {}
 Histograms.__index = Histograms
 
---- Compile what counts a region of a run.
+--- Compiles the program that counts a region of a run.
 ---@param run mr.Exec
 ---@param params mr.Params  sealed
 ---@param kind string       "master" or "grad"
----@param team mr.Ranks|nil ranks that update together: each counts what it owns
----@param reduce boolean|nil  gradients are summed first, and come to their owners
+---@param team mr.Ranks|nil ranks that update together; each counts the elements that it owns
+---@param reduce boolean|nil  sum the gradients on their owners first
 ---@return mr.Histograms
 function histograms.new(run, params, kind, team, reduce)
   local rows = places.rows(run)[kind]
@@ -68,9 +69,10 @@ function histograms.new(run, params, kind, team, reduce)
   return setmetatable({ ranges = list, graph = g, prog = run:compile(g) }, Histograms)
 end
 
---- Count what this rank owns.
+--- Counts the elements that this rank owns.
 ---@param scale number  factor of each element
----@return table<string, number[]>  500 numbers for each block that it has of: of the row histogram
+---@return table<string, number[]>  500 numbers of the row histogram for each block with owned
+---   elements
 function Histograms:count(scale)
   local by_block = {}
   self.prog:set("scale", T.from({ 1 }, { scale }, "f64"))

@@ -1,6 +1,6 @@
---- The update of a step: one graph over ranges of the flat buffers (reference core, section 2).
--- Global norm, clip, AdamW, EMA, write-back to compute dtype and zeroing of the gradients; formulas
--- of reference opensora-1.2, sections 7.2 and 7.4.
+--- The update of a step: one graph over ranges of the flat buffers (reference core, section 2). It
+-- computes the global norm, clips, runs AdamW and EMA, writes the weights in the compute dtype and
+-- zeroes the gradients. Formulas: reference opensora-1.2, sections 7.2 and 7.4.
 -- @module moonreel.optim
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -15,11 +15,12 @@ local optim = {}
 
 local ALIGN = 64
 
---- Elements that are on the device at a time of what is in host memory, a multiple of 64. Three
--- pieces are there at once: one comes, one is updated, one leaves.
+--- The largest piece of state in host memory that is on the device at a time, in elements, a
+-- multiple of 64. Three pieces are there at once: one arrives, one is updated, one leaves.
 optim.piece = 8 << 20
 
--- what parameters of one range have in common; matrices lie without gaps, others with pads
+-- what parameters of one range have in common; matrices have no gaps between them, others have
+-- padding
 local function group_of(p, since, elements)
   local matrix, stop = p.block > 0, (p.offset + p.count + ALIGN - 1) // ALIGN * ALIGN
   return {start = p.offset, stop = math.min(stop, elements),
@@ -37,7 +38,7 @@ local function goes_on(last, r)
   return not r.rows or last.stop == r.start
 end
 
--- contiguous ranges of trainable parameters that are updated alike
+-- contiguous ranges of trained parameters with the same update
 local function ranges(params, since)
   local list, elements = {}, params:elements()
   for _, p in ipairs(params:list()) do
@@ -58,9 +59,9 @@ local function ranges(params, since)
   return joined
 end
 
--- What lies in [from, to) of ranges, in pieces of at most optim.piece elements, but whole blocks:
--- matrices always, as they have a copy in the arena on a GPU; others if they are in host memory
--- or have moments of 8 bits.
+-- Cuts [from, to) of ranges into pieces of at most optim.piece elements, at block boundaries.
+-- Matrices are always cut, because a GPU keeps a copy of them in the arena; others are cut if they
+-- are in host memory or have 8-bit moments.
 local function cut(list, from, to, moves)
   local pieces = {}
   for _, r in ipairs(list) do
@@ -78,8 +79,8 @@ end
 local Update = {}
 Update.__index = Update
 
--- the node that updates a range: `here` holds its master, first moment, average or false, and
--- second moment; what these become, in the same order
+-- The node that updates a range. `here` contains its master, first moment, average or false, and
+-- second moment; the node returns their new values in the same order.
 local function node_of(r, grad, here, weights, by, keep)
   local own = by.models[r.model]
   if r.rows then
@@ -95,7 +96,7 @@ local function node_of(r, grad, here, weights, by, keep)
   return {master, first, average, second}
 end
 
--- rows that update what lies in [from, to)
+-- adds the nodes that update [from, to)
 local function update(g, kinds, from, to, by)
   local first, second = regions.moments[1], regions.moments[2]
   for _, r in ipairs(cut(by.ranges, from, to, places.moves(kinds))) do
@@ -106,7 +107,7 @@ local function update(g, kinds, from, to, by)
       here[i] = states[i] and states[i].here
     end
     local weights = master ~= w and not master.shared and places.value(g, w, r)
-    -- fresh gradients begin at zero by themselves
+    -- gradients that are fresh in each micro-step need no zeroing
     local updated, gone = node_of(r, places.value(g, places.row(kinds.grad, r), r), here, weights,
       by, kinds.grad[1].transient), nil
     for i, state in ipairs(states) do
@@ -116,15 +117,15 @@ local function update(g, kinds, from, to, by)
   end
 end
 
--- the nodes of an update by ranks
+-- the nodes of an update that is shared by ranks
 local function update_by_ranks(g, kinds, params, team, by, reduced)
   local moments, w = places.moments(kinds, regions.moments[1]), kinds.w[1]
   local parts = team:owned()
   local sharded = moments[1].start == parts[1].start and moments[1].stop == parts[1].stop
   if sharded and #moments ~= #parts or not sharded and (moments[1].start ~= 0
       or moments[1].stop ~= params:elements()) then
-    base.raise("MR_E_USAGE", ("optim.new: state of elements %d to %d: expected all, or %d to %d, "
-      .. "which rank %d owns first of %d parts"):format(moments[1].start, moments[1].stop,
+    base.raise("MR_E_USAGE", ("optim.new: the state covers elements %d to %d; expected all, or "
+      .. "%d to %d, which rank %d owns first of %d parts"):format(moments[1].start, moments[1].stop,
       parts[1].start, parts[1].stop, team.rank, #parts))
   end
   if not reduced then
@@ -150,10 +151,10 @@ local function update_by_ranks(g, kinds, params, team, by, reduced)
   end
 end
 
---- What settings say of the update, as optim.new and update:step take it.
+--- What the settings say about the update, as optim.new and update:step take it.
 ---@param settings table  baked
----@return table|nil      scale, nesterov, bf16: products of; of(lr): the muon of a step; nil: AdamW
----   for all
+---@return table|nil      scale, nesterov, bf16: of matrix products; of(lr): muon values for a
+---   learning rate; nil: all parameters use AdamW
 function optim.rule(settings)
   local o = settings.optim
   if o.type ~= "muon" then
@@ -172,7 +173,7 @@ function optim.rule(settings)
     end}
 end
 
--- The models of a table that are updated apart, in its order: {number, start, stop} of their
+-- The models of a table that are updated separately, in order: {number, start, stop} of their
 -- ranges.
 local function models_of(list)
   local order, by_number = {}, {}
@@ -187,31 +188,33 @@ local function models_of(list)
   return order, by_number
 end
 
--- name of an input or an output of a model
+-- the name of an input or an output of a model
 local function named(what, model)
   return model.number == 0 and what or what .. "." .. model.number
 end
 
---- Build and compile the update of a run.
----@param run mr.Exec       with the regions of regions.adamw: averages are kept where it has them
+--- Builds and compiles the update of a run.
+---@param run mr.Exec       has the regions of regions.adamw; averages are updated if it has them
 ---@param params mr.Params  sealed
 ---@param team mr.Ranks|nil ranks that update together (moonreel.optim.ranks)
 ---@param reduced boolean|nil  every micro-step ends with the reduction
----@param how table|nil     rule: of optim.rule, where the table has matrices for Muon; since: of
----   parameters whose second moment began at zero later, the updates made before, by name
----@return mr.Update        MR_E_RECIPE when every parameter is frozen
+---@param how table|nil     rule: of optim.rule, if the table has matrices for Muon; since: number
+---   of updates before the second moment of a parameter began at zero, by name
+---@return mr.Update        MR_E_RECIPE if every parameter is frozen
 function optim.new(run, params, team, reduced, how)
   how = how or {}
   local list = ranges(params, how.since)
   if #list == 0 then
-    base.raise("MR_E_RECIPE", ("nothing trains: all %d tensors of the models are frozen; try: "
-      .. "without model.only_train_temporal, or models that declare some without frozen = true")
+    base.raise("MR_E_RECIPE", ("there is nothing to train, because all %d tensors of the models "
+      .. "are frozen; try: without model.only_train_temporal, or models that declare some "
+      .. "without frozen = true")
       :format(#params:list()))
   end
   local kinds = places.rows(run)
   if not (kinds.master and places.moments(kinds, regions.moments[1])) then
     base.raise("MR_E_USAGE",
-      "optim.new: the executor has no master; try: {regions = regions.adamw()} when it is made")
+      "optim.new: the executor has no region 'master'; try: create it with {regions = "
+        .. "regions.adamw()}")
   end
   local g = G.graph(params)
   local by = {left = {}, ranges = list, rule = how.rule}
@@ -245,28 +248,28 @@ local read_step = options.declare("update:step", {
   { "beta2", "number", "required" },
   { "eps", "number", "required" },
   { "weight_decay", "number", "required" },
-  { "max_norm", "number", "of the gradient; 0: no limit", default = 0 },
-  { "ema_decay", "number", "of the averaged weights", default = 0 },
-  { "step", "integer", "its number, from 1; required" },
-  { "grad_scale", "number", "1 / sum of the samples' weights; 0: nothing changes; required" },
-  { "most_norm", "number", "a gradient above it changes nothing; absent: none is" },
-  { "muon", "table", "of matrices, where there are any: lr, momentum, weight_decay, eps" },
-  { "others", "table", "of further models by their numbers: lr, beta1, beta2, eps, weight_decay",
+  { "max_norm", "number", "largest norm of the gradient; 0: no limit", default = 0 },
+  { "ema_decay", "number", "decay of the averaged weights", default = 0 },
+  { "step", "integer", "number of the update, from 1; required" },
+  { "grad_scale", "number", "1 / sum of the samples' weights; 0: the update changes nothing; "
+    .. "required" },
+  { "most_norm", "number", "a gradient with a larger norm changes nothing; absent: no limit" },
+  { "muon", "table", "values for matrices, if there are any: lr, momentum, weight_decay, eps" },
+  { "others", "table", "values for further models by number: lr, beta1, beta2, eps, weight_decay",
     default = {} },
 })
 
--- the least norm by which a matrix is divided; ref: torch.optim.Muon of 2.15
+-- the smallest norm by which a matrix is divided; ref: torch.optim.Muon of 2.15
 local LEAST_NORM = 1e-7
 
---- Begin one update from what the micro-steps added into the gradients, which become zero unless
--- they are fresh in each micro-step. The
--- device decides by the norm of the gradient: where it is not finite - nor is it where a loss was
--- not - or too large, only the gradients change.
+--- Begins one update with the gradients that the micro-steps added. The gradients become zero,
+-- unless they are fresh in each micro-step. The device checks the norm of the gradient: if it is
+-- not finite (which is also so if a loss was not finite) or too large, only the gradients change.
 ---@param h table  lr, beta1, beta2, eps, weight_decay, max_norm (0: off), ema_decay, step (from 1);
---   grad_scale: 1 / (sum of the weights of the samples, of all ranks), 0 makes this a step that
---   changes nothing; most_norm: above it nothing changes either
----@return function  waits for the gradient norm before the clip, and returns it, and whether it is
----   above most_norm; and norms of further models by their numbers
+---   grad_scale: 1 / (sum of the weights of the samples of all ranks), 0: the step changes nothing;
+---   most_norm: a larger norm also changes nothing
+---@return function  waits for the update; returns the gradient norm before clipping, whether it is
+---   above most_norm, and the norms of further models by number
 function Update:start(h)
   h = read_step(h)
   local per_most = h.most_norm and 1 / h.most_norm or 0
@@ -296,9 +299,9 @@ function Update:start(h)
   end
 end
 
---- Make one update: start, and wait.
----@param h table   as Update:start takes it
----@return number   gradient norm before the clip
+--- Makes one update: start, and wait.
+---@param h table   as for Update:start
+---@return number   gradient norm before clipping
 function Update:step(h)
   return (self:start(h)())
 end

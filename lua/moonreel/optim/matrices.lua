@@ -1,19 +1,20 @@
 --- Selects the parameters that Muon updates, and their blocks. A matrix [R, C] is cut into row
--- blocks with as many elements as a square of the model's width: q, k and v of a fused projection
--- are separate, and no block depends on the number of ranks. AdamW updates all other parameters.
+-- blocks with the number of elements of a square of the model's width. So q, k and v of a fused
+-- projection are separate, and no block depends on the number of ranks. AdamW updates all other
+-- parameters.
 -- @module moonreel.optim.matrices
 local base = require "moonreel.core.base"
 
 local matrices = {}
 
--- a block is of whole cache lines of every region
+-- a block consists of whole cache lines in every region
 local GRANULE = 64
 
 local function trained(p) return not p.frozen and not p.buffer and #p.shape == 2 end
 
 local function shown(p) return ("'%s' [%d, %d]"):format(p.name, p.shape[1], p.shape[2]) end
 
--- raise where a matrix is not of whole row blocks
+-- raises an error if a matrix cannot be cut into row blocks
 local function check(p, block)
   local rows = block / p.shape[2]
   if p.count < block then
@@ -28,12 +29,13 @@ local function check(p, block)
   end
 end
 
---- What params:seal is given of matrices: their names and elements of a block.
+--- Builds the matrices argument of params:seal: names, and elements per block.
 ---@param list table[]        of params:list()
----@param patterns string[]   Lua patterns of names
----@param width integer       whose square is a block
----@return table  matrices, block; MR_E_RECIPE: a pattern that names no matrix, a matrix that is
----   smaller than a block or not of whole blocks, a width whose square is not a multiple of 64
+---@param patterns string[]   Lua patterns that select names
+---@param width integer       the square of it is the size of a block
+---@return table  matrices, block; MR_E_RECIPE: a pattern that selects no matrix, a matrix that is
+---   smaller than a block or cannot be cut into blocks, a width whose square is not a multiple of
+---   64
 function matrices.choose(list, patterns, width)
   local names, taken, block = {}, {}, width * width
   if block % GRANULE ~= 0 then
@@ -58,7 +60,7 @@ function matrices.choose(list, patterns, width)
   return {matrices = names, block = block}
 end
 
--- the family's patterns, of those parts that train
+-- the patterns of the model's family, for the parts that train
 local function of_family(pipe)
   local list = {}
   for _, pattern in ipairs(pipe.matrices or {}) do
@@ -72,11 +74,11 @@ local function of_family(pipe)
   return list
 end
 
---- How a table is sealed for the optimizer of settings.
+--- How a table is sealed for the optimizer of the settings.
 ---@param settings table   baked
 ---@param pipe mr.Pipeline  its parameters, not sealed yet; matrices: patterns of its family
----@param cut table|nil     for ranks, as optim.ranks.cut says
----@return table|nil        as params:seal takes it
+---@param cut table|nil     cut for ranks, of optim.ranks.cut
+---@return table|nil        argument of params:seal
 function matrices.cut(settings, pipe, cut)
   local muon = settings.optim.muon
   if settings.optim.type ~= "muon" then
@@ -96,13 +98,13 @@ end
 
 -- factor of an orthogonal update of [rows, cols]
 local scales = {
-  -- an update whose elements are as large as those of AdamW: Liu et al. 2025, section 2.2
+  -- makes the elements of an update as large as those of AdamW: Liu et al. 2025, section 2.2
   match_rms = function(rows, cols) return 0.2 * math.max(rows, cols) ^ 0.5 end,
   -- ref: torch.optim.Muon of 2.15, adjust_lr_fn = "original"
   original = function(rows, cols) return math.max(1, rows / cols) ^ 0.5 end,
 }
 
---- Factor of the update of a block.
+--- The factor of the update of a block.
 ---@param name string   match_rms or original
 ---@param rows integer
 ---@param cols integer

@@ -1,19 +1,20 @@
---- Ranks that share the parameters of a run (reference parallelism, sections 1 to 3, 9): who owns
--- what, and the nodes by which they tell each other. The trained range is cut into buckets, each
--- into equal chunks, one per rank, who is its owner: the gradients' sum comes to it there, and the
--- norm is that of all owners' chunks. Where every rank keeps all of an optimizer's state (ZeRO 0)
--- the sums are gathered and everything is updated everywhere; where it keeps that of its own chunks
--- (ZeRO 1) it updates these, and the weights are gathered. Both give the same bits, because sums
--- are added once, in the order of ranks. ZeRO 2 keeps no more of the gradients than these chunks:
--- those of a bucket are reduced when the backward pass is over with it, and its memory is free.
--- ZeRO 3 keeps no more of the weights either: they are gathered, two buckets at a time, for each
--- pass. Every graph over the table then does both by itself.
+--- Ranks that share the parameters of a run (reference parallelism, sections 1 to 3, 9): which rank
+-- owns what, and the nodes for their communication. The trained range is cut into buckets, and each
+-- bucket into equal chunks, one per rank, which owns it: the sum of the gradients is computed at
+-- the owner, and the norm combines the chunks of all owners. With ZeRO 0 every rank keeps all of
+-- the optimizer's state: the sums are gathered, and every rank updates everything. With ZeRO 1 a
+-- rank keeps the state of its own chunks and updates these, and the weights are gathered. Both give
+-- the same bits, because sums are added once, in the order of ranks. With ZeRO 2 a rank keeps only
+-- its chunks of the gradients: a bucket is reduced when the backward pass has completed it, and
+-- then its memory is free. With ZeRO 3 a rank keeps only its chunks of the weights, too: they are
+-- gathered, two buckets at a time, for each pass. Every graph over the table then does both by
+-- itself.
 --
--- Over nodes there are two hops, within each and then between them; rank (node n, place l) owns
--- chunk l * nodes + n, so that each hop works on what lies together.
+-- With several nodes there are two hops, first within each node and then between nodes. Rank (node
+-- n, place l) owns chunk l * nodes + n, so each hop works on contiguous memory.
 --
--- Where ranks share layers (moonreel.nn.split), these are those that hold the same slices. What is
--- not cut is then with several such groups, and one of them counts it.
+-- If ranks share layers (moonreel.nn.split), these are the ranks with the same slices. Parameters
+-- that are not cut are then in several such groups, and one group counts them.
 -- @module moonreel.optim.ranks
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -27,29 +28,30 @@ local ranks = {}
 ---@field rank integer
 ---@field size integer
 ---@field stage integer    0 to 3
----@field gradients boolean  graphs reduce their own gradients, chunks of which are all it keeps
----@field weights boolean    graphs gather the weights, likewise
+---@field gradients boolean  graphs reduce their own gradients, and a rank keeps only its chunks
+---@field weights boolean    graphs gather the weights, and a rank keeps only its chunks
 ---@field owner integer    number of the chunk of each bucket that this rank owns, from 0
----@field hops table[]     {queue, group, parts, at}: first within nodes
+---@field hops table[]     {queue, group, parts, at}; the first hop is within nodes
 ---@field buckets table[]  {start, stop, chunk} of the table
----@field counts boolean   of ranks that hold the same of what is not cut, the one that counts it
+---@field counts boolean   among ranks with the same uncut parameters, this one counts them
 local Ranks = {}
 Ranks.__index = Ranks
 
---- What a recipe shards over ranks: plugin_config.zero_stage, else what the references' plugin is
--- named after.
+--- The ZeRO stage of a recipe: plugin_config.zero_stage, else the stage after which the reference's
+-- plugin is named.
 ---@param settings table
----@return integer  0: nothing; from 1 on masters, moments and averages, from 2 gradients, 3 weights
+---@return integer  0: nothing is sharded; 1 and more: masters, moments and averages; 2: also
+---   gradients; 3: also weights
 function ranks.stage(settings)
   local named = math.tointeger(tonumber((settings.plugin or ""):match("^zero(%d)")))
   return settings.plugin_config.zero_stage or named or 1
 end
 
---- How the trained range is cut for ranks, as params:seal takes it; nil: one rank alone.
+--- How the trained range is cut for ranks, as params:seal takes it; nil: there is only one rank.
 ---@param settings table
----@param size integer   of the run
----@param layers integer|nil  of these that share each layer; nil: by the settings
----@param elements integer|nil  of a bucket, found by trial; nil: by the settings
+---@param size integer   number of ranks of the run
+---@param layers integer|nil  number of ranks that share each layer; nil: as the settings say
+---@param elements integer|nil  elements of a bucket, found by trial; nil: as the settings say
 ---@return table|nil
 function ranks.cut(settings, size, layers, elements)
   local millions = math.tointeger(settings.plugin_config.reduce_bucket_size_in_m)
@@ -59,15 +61,16 @@ function ranks.cut(settings, size, layers, elements)
 end
 
 local read = options.declare("ranks.new", {
-  { "local_ranks", "integer", "consecutive ranks of one node; absent, or all: one hop" },
-  { "stage", "integer", "of ZeRO, 0 to 3", default = 1 },
-  { "whole", "boolean", "from stage 2 on: gradients are kept whole, and reduced once a step" },
-  { "all", "mr.Comm", "all ranks of the run, where some hold other slices of layers" },
-  { "counts", "boolean", "this one counts what all of these hold alike", default = true },
+  { "local_ranks", "integer", "consecutive ranks of one node; absent, or all ranks: one hop" },
+  { "stage", "integer", "stage of ZeRO, 0 to 3", default = 1 },
+  { "whole", "boolean", "from stage 2 on: keep gradients whole, and reduce them once per step" },
+  { "all", "mr.Comm", "all ranks of the run, if some have other slices of layers" },
+  { "counts", "boolean", "this rank counts parameters that all of these have in common",
+    default = true },
 })
 
---- The ranks of a world over a table of parameters.
----@param params mr.Params  sealed for as many ranks as the world has
+--- Creates the group of ranks of a world over a table of parameters.
+---@param params mr.Params  sealed for the number of ranks of the world
 ---@param world mr.Comm
 ---@param given table|nil   local_ranks, stage, whole, all, counts
 ---@return mr.Ranks
@@ -77,15 +80,17 @@ function ranks.new(params, world, given)
   local here = o.local_ranks or size
   local one = buckets[1]
   if not one or one.chunk * size ~= one.stop - one.start then
-    base.raise("MR_E_USAGE", ("ranks: the first of %d buckets has chunks of %d: expected chunks "
-      .. "for %d ranks; try: params:seal{ranks = %d}"):format(#buckets, one and one.chunk or 0,
+    base.raise("MR_E_USAGE", ("ranks: the first of %d buckets has chunks of %d elements; "
+      .. "expected chunks for %d ranks; try: params:seal{ranks = %d}"):format(#buckets, one
+      and one.chunk or 0,
       size, size))
   end
   if here < 1 or size % here ~= 0 then
-    base.raise("MR_E_USAGE", ("ranks: nodes of %d ranks among %d: expected a divisor of %d"):format(
+    base.raise("MR_E_USAGE", ("ranks: %d ranks per node with %d ranks in all; expected a divisor "
+      .. "of %d"):format(
       here, size, size))
   end
-  -- a rank whose slices no other one holds owns all of them
+  -- a rank whose slices no other rank has owns all of them
   local stage = size > 1 and o.stage or 0
   local self = setmetatable({ rank = rank, size = size, world = world, buckets = buckets,
     owner = rank, stage = stage, gradients = stage >= 2 and not o.whole, weights = stage >= 3,
@@ -95,8 +100,7 @@ function ranks.new(params, world, given)
   else
     local nodes, node, place = size // here, rank // here, rank % here
     self.owner = place * nodes + node
-    -- lanes of their own: the second hop of a bucket runs in parallel with the first one of the
-    -- next
+    -- separate lanes: the second hop of a bucket runs in parallel with the first hop of the next
     self.hops = { { queue = "comm_intra", comm = world:split(node, { key = rank, lane = 0 }),
         parts = here, at = place },
       { queue = "comm_inter", comm = world:split(place, { key = rank, lane = 1 }), parts = nodes,
@@ -117,7 +121,7 @@ function Ranks:shares()
   return { hops = hops, gradients = self.gradients, weights = self.weights }
 end
 
---- What this rank owns, of each bucket: {start, stop} in elements of the trained range.
+--- The part of each bucket that this rank owns: {start, stop} in elements of the trained range.
 ---@return table[]
 function Ranks:owned()
   local list = {}
@@ -128,8 +132,8 @@ function Ranks:owned()
   return list
 end
 
---- The same but for what other ranks count, which hold it, too.
----@param model table|nil  {start, stop}: of buckets that reach into these elements alone
+--- The same without the elements that other ranks have, too, and count.
+---@param model table|nil  {start, stop}: only buckets that overlap these elements
 ---@return table[]
 function Ranks:counted(model)
   local list = {}
@@ -149,7 +153,7 @@ function Ranks:owner_of(chunk)
   return chunk % nodes * self.hops[1].parts + chunk // nodes
 end
 
--- what the hops of a bucket work on: {hop, start, stop}, each within the one before
+-- the pieces that the hops of a bucket work on: {hop, start, stop}, each within the one before
 local function pieces(self, bucket)
   local list, start, stop = {}, bucket.start, bucket.stop
   for i, hop in ipairs(self.hops) do
@@ -161,7 +165,7 @@ local function pieces(self, bucket)
   return list
 end
 
--- a row over a piece of a region, on the queue of its hop
+-- adds a row over a piece of a region, on the queue of its hop
 local function add(g, row, region, dtype, piece)
   g:queue(piece.hop.queue, function()
     row(g:region(region, dtype, piece.start, { piece.stop - piece.start }),
@@ -169,8 +173,9 @@ local function add(g, row, region, dtype, piece)
   end)
 end
 
---- Add nodes: the gradients' sums come to their owners, zeros elsewhere. The last bucket first, as
--- its gradients are there first. Graphs that share gradients have done it already.
+--- Adds the nodes that sum the gradients on their owners, and leave zeros elsewhere. The last
+-- bucket comes first, because its gradients are ready first. Graphs that share gradients have done
+-- it already.
 function Ranks:reduce(g)
   for i = self.gradients and 0 or #self.buckets, 1, -1 do
     for _, piece in ipairs(pieces(self, self.buckets[i])) do
@@ -179,7 +184,7 @@ function Ranks:reduce(g)
   end
 end
 
---- Add nodes: bucket i of a region as its owners have it.
+--- Adds the nodes that gather bucket i of a region from its owners.
 function Ranks:gather(g, region, dtype, i)
   local list = pieces(self, self.buckets[i])
   for k = #list, 1, -1 do
@@ -187,8 +192,8 @@ function Ranks:gather(g, region, dtype, i)
   end
 end
 
---- Add nodes: the sum of all gradients' squares, of sums that are with their owners.
----@param own mr.Value[]  the gradients that this rank counts, of each bucket
+--- Adds the nodes that sum the squares of all gradients, after their sums are on their owners.
+---@param own mr.Value[]  the gradients of each bucket that this rank counts
 ---@return mr.Value       [1] f64, equal on all ranks
 function Ranks:sum_squares(g, own)
   local sums = {}
@@ -201,7 +206,7 @@ function Ranks:sum_squares(g, own)
   end)
 end
 
--- what this rank sends by one collective over a bucket of `bytes` bytes
+-- the bytes that this rank sends in one collective over a bucket of `bytes` bytes
 local function sent_by(self, bytes)
   local sum = 0
   for _, hop in ipairs(self.hops) do
@@ -210,13 +215,13 @@ local function sent_by(self, bytes)
   return sum
 end
 
---- What this rank holds and sends of a run's state, as the table of stages says it (reference
--- parallelism, section 1), but that weights which no backward pass reads are not gathered for one.
+--- The bytes of a run's state that this rank keeps and sends, as the table of stages says
+-- (reference parallelism, section 1). Weights that no backward pass reads are not gathered for it.
 ---@param rows table[]     of exec:regions()
 ---@param story string     of a micro-step
 ---@param rounds integer   micro-steps of a rank in a step
----@return table bytes  state: of all regions; buckets: of gradients, windows: of weights that are
----   there for a while, two of each at most; sent: in a step, but for a few numbers
+---@return table bytes  state: all regions; buckets: gradients, windows: temporarily gathered
+---   weights, at most two buckets each; sent: per step, except for a few numbers
 function Ranks:bytes(rows, story, rounds)
   local weight = rows[1].dtype == "bf16" and 2 or 4
   local bytes = { state = 0, sent = 0, buckets = 0, windows = 0 }
@@ -228,7 +233,7 @@ function Ranks:bytes(rows, story, rounds)
     local n = b.stop - b.start
     most = math.max(most, n)
     local once = self.gradients and 0 or 4
-    -- sums go to all, or new weights do
+    -- sums or new weights are gathered on all ranks
     once = once + (self.stage == 0 and 4 or self.weights and 0 or weight)
     bytes.sent = bytes.sent + sent_by(self, once * n)
   end
@@ -243,10 +248,11 @@ function Ranks:bytes(rows, story, rounds)
   return bytes
 end
 
---- The graph of a rank that computes nothing while others run micro-steps: it tells what these do.
+--- The graph of a rank that computes nothing while others run micro-steps; it takes part in their
+-- communication.
 ---@param params mr.Params
----@param like mr.Graph     such a micro-step
----@param reduced boolean   which ends with `reduce`
+---@param like mr.Graph     a micro-step of the others
+---@param reduced boolean   the micro-step ends with `reduce`
 ---@return mr.Graph
 function Ranks:echo(params, like, reduced)
   local g = G.graph(params)

@@ -1,13 +1,14 @@
---- What an optimizer keeps in addition to the weights: rows of regions, which the executor
--- allocates by and checkpoints name their tensors by. No other file knows these names and dtypes;
--- another optimizer is another function here and its update.
+--- The optimizer's state in addition to the weights: rows of regions, by which the executor
+-- allocates memory and checkpoints name tensors. Only this file knows these names and dtypes.
+-- Another optimizer needs another function here and its update.
 --
--- A row: name in graphs, dtype, role ("master": weights that `w` is rounded from; "average": begins
--- as the weights; "weights": stands for `w`; else zeros), prefix of its tensors in a checkpoint
--- (absent: not saved), start and stop (elements of the trained range; absent: all of it), per
--- (trained elements for each of its own; absent: one), space ("pinned": in the host's memory, from
--- where updates bring it to the device piece by piece; absent: on the device), transient (it lies
--- in the arena, and takes the room that activations leave).
+-- The fields of a row: name in graphs; dtype; role ("master": weights that `w` is rounded from;
+-- "average": begins as a copy of the weights; "weights": takes the place of `w`; else the region
+-- begins with zeros); prefix of its tensors in a checkpoint (absent: it is not saved); start and
+-- stop (elements of the trained range; absent: all of it); per (trained elements for each of its
+-- own; absent: one); space ("pinned": in host memory, and updates bring it to the device piece by
+-- piece; absent: on the device); transient (it is in the arena, in the memory that activations
+-- leave free).
 -- @module moonreel.optim.regions
 local options = require "moonreel.text.options"
 
@@ -19,11 +20,11 @@ local ema = {name = "ema", dtype = "f32", role = "average", prefix = "ema."}
 local adam_m = {name = "adam_m", dtype = "f32", prefix = "adam_m."}
 local adam_v = {name = "adam_v", dtype = "f32", prefix = "adam_v."}
 
--- elements that share the scale of a moment of 8 bits, no two parameters do: first moments are the
--- ones whose rounding shows in the loss (docs/plan.md)
+-- number of elements that share the scale of an 8-bit moment; a block never spans two parameters.
+-- First moments have smaller blocks, because their rounding affects the loss (docs/plan.md).
 local FIRST_BLOCK <const>, SECOND_BLOCK <const> = 16, 64
 
--- a moment as codes of 8 bits, an element each, and the scales of blocks of them
+-- a moment as 8-bit codes, one per element, and the scales of blocks
 local function coded(row, block)
   local name = row.name .. "8"
   return {name = name, dtype = "u8", prefix = name .. "."},
@@ -33,16 +34,16 @@ end
 local adam_m8, adam_m8_scale = coded(adam_m, FIRST_BLOCK)
 local adam_v8, adam_v8_scale = coded(adam_v, SECOND_BLOCK)
 
---- Every row that may be found in a checkpoint, in the order in which lists show them.
+--- Every row that a checkpoint may contain, in the order of lists.
 regions.saved = {master, ema, adam_m, adam_v, adam_m8, adam_m8_scale, adam_v8, adam_v8_scale}
 
---- Prefixes by role, for readers of checkpoints that no optimizer is at hand for.
+--- Prefixes by role, for readers of checkpoints that have no optimizer.
 regions.prefix = {master = master.prefix, average = ema.prefix}
 
---- The rows that hold the first and the second moment in 32 bits.
+--- The rows of the first and the second moment in 32 bits.
 regions.moments = {adam_m, adam_v}
 
---- The same in 8 bits, by the name of the moment: rows of codes and of scales; how ops take them.
+--- The same in 8 bits, by the name of the moment: rows of codes and of scales, as ops take them.
 regions.coded = {
   [adam_m.name] = {codes = adam_m8, scale = adam_m8_scale,
     how = {signed = true, block = FIRST_BLOCK}},
@@ -50,42 +51,42 @@ regions.coded = {
     how = {signed = false, root = true, block = SECOND_BLOCK}},
 }
 
--- the row of gradients; fresh ones begin at zero in each micro-step
+-- the row of gradients; fresh gradients begin at zero in each micro-step
 local function gradients(fresh)
   return fresh and {name = grad.name, dtype = grad.dtype, transient = true} or grad
 end
 
---- For gradients alone: forward and backward without an update.
----@param fresh boolean|nil  they begin at zero in each micro-step, whose graphs are made so
+--- The rows for gradients only: forward and backward without an update.
+---@param fresh boolean|nil  gradients begin at zero in each micro-step, and graphs are built for it
 ---@return table[] rows
 function regions.gradients(fresh)
   return {gradients(fresh)}
 end
 
 local read_adamw = options.declare("regions.adamw", {
-  { "ema", "boolean", "averaged weights as well" },
-  { "parts", "table", "{start, stop} of the elements that this rank owns, bucket by bucket; "
+  { "ema", "boolean", "keep averaged weights, too" },
+  { "parts", "table", "{start, stop} elements that this rank owns, bucket by bucket; "
     .. "absent: all" },
-  { "gradients", "boolean", "of its parts alone (ZeRO 2)" },
-  { "weights", "boolean", "of its parts alone (ZeRO 3)" },
+  { "gradients", "boolean", "keep only gradients of its parts (ZeRO 2)" },
+  { "weights", "boolean", "keep only weights of its parts (ZeRO 3)" },
   { "fresh", "boolean", "gradients begin at zero in each micro-step" },
-  { "dtype", "text", "of the weights: those of f32 are the masters of an owner's parts",
+  { "dtype", "text", "dtype of the weights; f32 weights are also the masters of an owner's parts",
     default = "bf16" },
-  { "bits", "integer", "of moments, 8 or 32", default = 32 },
-  { "space", "text", "pinned: all of it in the host's memory; absent: on the device" },
-  { "matrices", "integer", "element from which on there are no second moments; absent: all have "
+  { "bits", "integer", "bits of moments, 8 or 32", default = 32 },
+  { "space", "text", "pinned: keep the state in host memory; absent: on the device" },
+  { "matrices", "integer", "first element without second moments; absent: all have "
     .. "them" },
-  { "averaged", "integer", "element from which on there are no averages; absent: all have them" },
+  { "averaged", "integer", "first element without averages; absent: all have them" },
 })
 
---- What a region is, whatever part of the trained range it covers.
----@param name string  of a region
----@return string      name of its row here
+--- The kind of a region, whichever part of the trained range it covers.
+---@param name string  name of a region
+---@return string      name of its row in this file
 function regions.kind(name)
   return (name:gsub("%.%d+$", ""))
 end
 
--- the parts that lie before an element, buckets end there; without parts all that does
+-- the parts before an element, at which a bucket ends; without parts: everything before it
 local function parts_before(element, parts)
   local list = {}
   for _, part in ipairs(parts or {{start = 0, stop = element}}) do
@@ -96,8 +97,8 @@ local function parts_before(element, parts)
   return list
 end
 
--- rows over parts of the trained range, the first of a kind by its name, others by a number too; or
--- over all of it; and in what memory they lie
+-- Rows over parts of the trained range, or over all of it, in a memory space. The first row of a
+-- kind has its name; further rows have a number, too.
 local function rows_in(rows, parts, space)
   local out = {}
   for _, row in ipairs(rows) do
@@ -119,16 +120,16 @@ local function moment(row, bits)
   return bits == 8 and {in_8.codes, in_8.scale} or {row}
 end
 
---- For AdamW, the update of moonreel.optim.
----@param given table|nil  ema: averaged weights as well; parts: the elements of which this rank
----   keeps masters, moments and averages, as it owns them; gradients, weights: of these as well;
----   fresh: gradients begin at zero in each micro-step; dtype: of the weights; bits: of moments, 8
----   or 32; space: their memory; matrices: where those begin that Muon updates, which keeps no
----   second moment; averaged: where parameters end that have averages
+--- The rows for AdamW, the update of moonreel.optim.
+---@param given table|nil  ema: averaged weights, too; parts: the elements that this rank owns, of
+---   which it keeps masters, moments and averages; gradients, weights: only of these parts; fresh:
+---   gradients begin at zero in each micro-step; dtype: of the weights; bits: of moments, 8 or 32;
+---   space: memory of the state; matrices: first element that Muon updates, which keeps no second
+---   moment; averaged: first element without an average
 ---@return table[] rows
 function regions.adamw(given)
   local o = read_adamw(given)
-  -- checkpoints hold them in this order
+  -- checkpoints contain them in this order
   local kept = o.ema and {master, ema} or {master}
   if o.parts and o.dtype == "f32" then
     table.remove(kept, 1)
@@ -151,16 +152,16 @@ function regions.adamw(given)
   return table.move(all, 1, #all, #rows + 1, rows)
 end
 
---- Do gradients begin at zero in each micro-step? So it is where a rank alone makes a step of one:
--- nothing is added to them later, nor sent.
+--- Do gradients begin at zero in each micro-step? Yes, if a single rank makes a step from one
+-- micro-batch: nothing is added to them later, and they are not sent.
 ---@param team mr.Ranks|nil
----@param micros integer  micro-batches of a step
+---@param micros integer  number of micro-batches of a step
 ---@return boolean
 function regions.fresh(team, micros)
   return not team and micros == 1
 end
 
--- where the parameters of further models begin, which have no averages; nil: there are none
+-- first element of further models, which have no averages; nil: there are no further models
 local function first_other(params)
   for _, p in ipairs(params:list()) do
     if p.model > 0 and not p.frozen then
@@ -169,13 +170,13 @@ local function first_other(params)
   end
 end
 
---- For the optimizer of settings.
+--- The rows for the optimizer of the settings.
 ---@param settings table   baked
----@param team mr.Ranks|nil  which say what this rank keeps; nil: all
----@param dtype string|nil of the weights
----@param fresh boolean|nil  of regions.fresh
----@param params mr.Params|nil  sealed as the optimizer wants it (moonreel.optim.matrices); nil:
----   without matrices
+---@param team mr.Ranks|nil  ranks that decide what this rank keeps; nil: it keeps all
+---@param dtype string|nil dtype of the weights
+---@param fresh boolean|nil  result of regions.fresh
+---@param params mr.Params|nil  sealed for the optimizer (moonreel.optim.matrices); nil: without
+---   matrices
 ---@return table[] rows
 function regions.of(settings, team, dtype, fresh, params)
   local matrices = params and params:matrices() < params:elements() and params:matrices() or nil

@@ -1,5 +1,5 @@
---- Learning rates: the value used by optimizer step k = 0, 1, 2, ... (reference opensora-1.2,
--- section 7.3).
+--- Learning rates: the value for optimizer step k = 0, 1, 2, ... (reference opensora-1.2, section
+-- 7.3).
 -- @module moonreel.optim.schedule
 local base = require "moonreel.core.base"
 
@@ -9,7 +9,8 @@ local function cosine(from, to, s, n)
   return to + (from - to) / 2 * (math.cos(math.pi * s / n) + 1)
 end
 local function linear(from, to, s, n) return from + (to - from) * (s / n) end
--- the reference's linear anneal starts at its end: a saw-tooth, kept under compat
+-- the reference's linear anneal runs from its end value to its start, a saw-tooth; kept under
+-- compat
 local function backwards(from, to, s, n) return to + (from - to) * (s / n) end
 
 -- each kind: config -> function(k)
@@ -21,7 +22,8 @@ function kinds.constant(c)
   return function(k) return k < W and linear(from, c.lr, k + 1, W + 1) or c.lr end
 end
 
---- Up from min_lr to max_lr over warmup_steps, down to lr over cooldown_steps, then lr.
+--- Rises from min_lr to max_lr over warmup_steps, falls to lr over cooldown_steps, then stays at
+-- lr.
 kinds["1cycle"] = function(c)
   local U, D = c.warmup_steps or 0, c.cooldown_steps or 0
   local anneal = cosine
@@ -39,8 +41,8 @@ kinds["1cycle"] = function(c)
   end
 end
 
---- Linear warm-up, then a cosine down to min_lr (0) at total_steps. Under compat as the reference
--- of 2.0 has it: the warm-up ends a step earlier, and behind total_steps the rate rises again.
+--- Linear warm-up, then a cosine down to min_lr (0) at total_steps. With compat as in the reference
+-- of 2.0: the warm-up ends a step earlier, and after total_steps the rate rises again.
 function kinds.cosine(c)
   local W, N = c.warmup_steps or 0, c.total_steps
   local up, last = c.compat and W or W + 1, c.compat and math.huge or N
@@ -52,10 +54,10 @@ function kinds.cosine(c)
   end
 end
 
---- A schedule.
+--- Creates a schedule.
 ---@param config table  kind ("constant", "cosine", "1cycle"), lr, warmup_steps, cooldown_steps,
----   initial_lr, min_lr, max_lr,
---   anneal_strategy, total_steps, compat; micro_steps: of an update, which are counted, too
+---   initial_lr, min_lr, max_lr, anneal_strategy, total_steps, compat; micro_steps: micro-steps per
+---   update, if the schedule counts these
 ---@return function     k -> learning rate
 function schedule.new(config)
   local kind = kinds[config.kind or "constant"]
@@ -65,7 +67,7 @@ function schedule.new(config)
       names[#names + 1] = name
     end
     table.sort(names)
-    base.raise("MR_E_RECIPE", string.format("lr_schedule is '%s', expected one of %s",
+    base.raise("MR_E_RECIPE", string.format("lr_schedule is '%s'; expected one of %s",
       tostring(config.kind), table.concat(names, ", ")))
   end
   local at, n = kind(config), config.micro_steps or 1

@@ -1,7 +1,7 @@
 --- Measures weights after an update, by block: their norm, the ratio of the update's norm to it,
--- the share of dead units, the distance of the average. Formulas: core/op/weight_sums.c. Sums are
--- in double precision, one parameter after the other; sums of ranks are added in the order of
--- ranks, so that another number of ranks may change last bits that the journal does not show.
+-- the share of dead units, the distance to the average. Formulas: core/op/weight_sums.c. Sums are
+-- in double precision, one parameter after the other. Sums of ranks are added in the order of
+-- ranks, so another number of ranks may change last bits, which the journal does not show.
 -- @module moonreel.optim.weights
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -13,10 +13,10 @@ local regions = require "moonreel.optim.regions"
 
 local weights = {}
 
-local SUMS <const> = 5 -- of weight_sums, for each range
+local SUMS <const> = 5 -- number of sums of weight_sums, for each range
 
---- The block that a parameter is of: its name up to the first number in it, which layers of a row
--- have ("spatial_blocks.3"); else the first word ("final_layer").
+--- The block of a parameter: its name up to the first number, which layers have
+-- ("spatial_blocks.3"); else the first word ("final_layer").
 ---@param name string
 ---@return string
 function weights.block(name)
@@ -31,7 +31,7 @@ function weights.block(name)
   return at[1]
 end
 
--- ranges of trained parameters, as far as they are in one of some parts: {param, start, stop}
+-- ranges of trained parameters, limited to some parts: {param, start, stop}
 local function ranges(params, parts, most)
   local list = {}
   for _, p in ipairs(params:list()) do
@@ -45,15 +45,15 @@ local function ranges(params, parts, most)
   return list
 end
 
--- Does a parameter have a unit for each of its rows? A matrix of a layer has. Rows of a table of
--- tokens or positions have no gradient where no sample asks for them.
+-- Does each row of a parameter belong to a unit? Yes for a matrix of a layer. No for tables of
+-- tokens or positions, whose rows have no gradient if no sample uses them.
 local function has_units(p)
   return #p.shape > 1 and not p.lookup and p.name:find "%f[%w]weight$" ~= nil
 end
 
--- The sums of a range; done: those of ranges before; since: as optim.new takes it. What an update
--- did to matrices that have no second moment their first does not tell; nor do moments of 8 bits,
--- whose small ones are rounded by as much as they are.
+-- The sums of a range; done: sums of earlier ranges; since: as for optim.new. The update of
+-- matrices without a second moment cannot be computed from the first one; nor from 8-bit moments,
+-- whose small values have rounding errors as large as they are.
 local function sums_of(g, kinds, range, hyper, done, since)
   local p, here = range.param, {}
   local m, v = regions.moments[1].name, regions.moments[2].name
@@ -61,7 +61,7 @@ local function sums_of(g, kinds, range, hyper, done, since)
     local row = (i < 3 or p.block == 0) and places.row(kinds[kind], range)
     here[i] = row and places.bring(g, row, places.value(g, row, range), done) or false
   end
-  -- rows of which other ranks have a part do not tell
+  -- a rank cannot judge rows of which other ranks have a part
   local whole = not p.cut or p.cut.axis == 0
   local cols = here[4] and whole and has_units(p) and T.count(p.shape) // p.shape[1] or 0
   return ops.weight_sums(here[1], here[2], here[3], here[4], hyper, { decay = p.decay or 1,
@@ -73,12 +73,12 @@ end
 local Watch = {}
 Watch.__index = Watch
 
---- Compile what measures the weights of a run. It reads what an update has left and writes
--- nothing.
----@param run mr.Exec       as optim.new takes it
+--- Compiles the program that measures the weights of a run. It reads the state after an update and
+-- writes nothing.
+---@param run mr.Exec       as for optim.new
 ---@param params mr.Params  sealed
----@param team mr.Ranks|nil ranks that update together: each measures what it owns
----@param since table|nil   of parameters whose second moment began later, as optim.new takes it
+---@param team mr.Ranks|nil ranks that update together; each measures what it owns
+---@param since table|nil   parameters whose second moment began later, as for optim.new
 ---@return mr.WeightWatch
 function weights.new(run, params, team, since)
   local kinds = places.rows(run)
@@ -113,17 +113,18 @@ function weights.new(run, params, team, since)
 end
 
 local read = options.declare("weights:sums", {
-  { "lr", "number", "of the last update, as the next; required" },
+  { "lr", "number", "of the last update; required" },
   { "beta1", "number", "required" },
   { "beta2", "number", "required" },
   { "eps", "number", "required" },
   { "weight_decay", "number", "required" },
-  { "step", "integer", "its number, from 1; required" },
+  { "step", "integer", "number of the update, from 1; required" },
 })
 
---- Measure what this rank owns, behind an update that changed something.
----@param given table  of the last such update: lr, beta1, beta2, eps, weight_decay, step (from 1)
----@return number[]    five sums for each of self.blocks: of weight_sums
+--- Measures what this rank owns, after an update that changed something.
+---@param given table  values of the last such update: lr, beta1, beta2, eps, weight_decay, step
+---   (from 1)
+---@return number[]    five sums of weight_sums for each of self.blocks
 function Watch:sums(given)
   local h, by_block = read(given), {}
   for i = 1, SUMS * #self.blocks do
@@ -145,10 +146,10 @@ function Watch:sums(given)
   return by_block
 end
 
--- a ratio of two numbers; nil where there is none
+-- the ratio of two numbers; nil: it is undefined
 local function over(a, b) return b > 0 and a / b or nil end
 
--- untold: some of it does not tell its update
+-- untold: a part of the block has an unknown update
 local function facts(name, w, u, off, rows, dead, averaged, untold)
   local norm = w ^ 0.5
   return { name = name, norm = norm, dead = over(dead, rows),
@@ -156,11 +157,11 @@ local function facts(name, w, u, off, rows, dead, averaged, untold)
     ema_drift = averaged and over(off ^ 0.5, norm) or nil }
 end
 
---- What sums of all ranks tell.
----@param sums number[]     of Watch:sums, added over ranks
+--- Computes facts from the sums of all ranks.
+---@param sums number[]     sums of Watch:sums, added over ranks
 ---@param averaged boolean  the run has averaged weights
----@return table[]          of each block, then of all: {name, norm, update_ratio, dead, ema_drift},
----   the last three shares, nil where they have no meaning
+---@return table[]          for each block, then for all: {name, norm, update_ratio, dead,
+---   ema_drift}; the last three are shares, nil if undefined
 function Watch:facts(sums, averaged)
   local list, all = {}, { 0, 0, 0, 0, 0 }
   for i, name in ipairs(self.blocks) do
