@@ -1,5 +1,5 @@
---- Suggests sizes that fit into the memory if a clip does not, by plans of shorter and smaller
--- ones.
+--- If a clip does not fit into memory, suggests sizes that fit, by planning shorter and smaller
+-- clips.
 -- @module moonreel.codec.fits
 local base = require "moonreel.core.base"
 local lengths = require "moonreel.codec.lengths"
@@ -7,7 +7,7 @@ local listing = require "moonreel.text.listing"
 
 local fits = {}
 
--- the last of a list for which f is true; it is true of all before one of which it is true
+-- the last element of a list for which f is true; f must be true for all elements before it
 local function last_of(list, f)
   local low, high = 0, #list + 1
   while high - low > 1 do
@@ -21,7 +21,7 @@ local function last_of(list, f)
   return list[low]
 end
 
--- numbers of frames below one that an autoencoder takes
+-- the smaller numbers of frames that an autoencoder accepts
 local function shorter(auto, frames)
   local list = {}
   for n = 1, frames - 1 do
@@ -30,7 +30,7 @@ local function shorter(auto, frames)
   return list
 end
 
--- sides of the same aspect in whole cells, from small to large: {height, width}
+-- smaller sizes with the same aspect ratio in whole cells, from small to large: {height, width}
 local function smaller(auto, height, width)
   local list, parts = {}, 16
   for i = 1, parts - 1 do
@@ -41,7 +41,7 @@ local function smaller(auto, height, width)
   return list
 end
 
--- the smallest of these numbers of ranks of which each has room for its rows
+-- the smallest of these numbers of ranks for which the rows of each rank fit
 local function ranks_for(codec, free, ...)
   for _, n in ipairs { 2, 4, 8 } do
     local bytes = codec:bytes_by(n, ...)
@@ -51,11 +51,12 @@ local function ranks_for(codec, free, ...)
   end
 end
 
---- Where a job has failed for want of memory raise an error that says what fits.
+--- If a job failed because of memory, raises an error that says what fits.
 ---@param codec mr.Codec
 ---@param job string      "encode" or "decode"
----@param s table         frames, height, width; without sides they follow from size {C, t, h, w}
----@param problem any     what the job has raised; others than of memory are left alone
+---@param s table         frames, height, width; without height and width they follow from size {C,
+---   t, h, w}
+---@param problem any     error of the job; errors that are not about memory are left alone
 function fits.explain(codec, job, s, problem)
   if type(problem) ~= "table" or problem.code ~= "MR_E_MEMORY" or not codec.device then
     return
@@ -79,8 +80,8 @@ function fits.explain(codec, job, s, problem)
   local ranks = ranks_for(codec, free, job, s.frames, height, width)
   tries[#tries + 1] = ranks and ("%d ranks with plugin_config_ae.sp_size = %d"):format(ranks, ranks)
   tries[1] = tries[1] or "more memory"
-  base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d take about %s in addition to the weights; "
-    .. "%s are free; try: %s"):format(job, s.frames, height, width, listing.size(all),
+  base.raise("MR_E_MEMORY", ("%s: %d frames of %d x %d need about %s in addition to the weights, "
+    .. "but only %s are free; try: %s"):format(job, s.frames, height, width, listing.size(all),
     listing.size(free), table.concat(tries, ", or ")))
 end
 

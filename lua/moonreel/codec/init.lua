@@ -1,5 +1,6 @@
---- Clips to latents and back: the calls of an autoencoder, whose programs are compiled per size on
--- first use. Memory is that of the largest call, for any length of a clip.
+--- Encodes clips to latents and decodes them, by the calls of an autoencoder. Programs are compiled
+-- for each size on first use. The memory needed is that of the largest call, for a clip of any
+-- length.
 -- @module moonreel.codec
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -25,11 +26,12 @@ Codec.__index = Codec
 
 -- ---- weights
 
--- what the file lacks, or has no place for; buffers begin with numbers of their own
+-- refuses weights that lack tensors or have unknown ones; buffers have initial values
 local function refuse(path, report, list)
   local first, missing, buffer = report.differ[1], {}, {}
   if first then
-    base.raise("MR_E_CKPT", ("%s: '%s' is %s, its sizes give %s"):format(path, first.name,
+    base.raise("MR_E_CKPT", ("%s: '%s' is %s; expected %s, by the sizes in config.json"):format(
+      path, first.name,
       listing.shape(first.file), listing.shape(first.model)))
   end
   for _, p in ipairs(list) do
@@ -46,25 +48,25 @@ local function refuse(path, report, list)
       report.layout, #report.fresh))
   end
   if missing[1] then
-    base.raise("MR_E_CKPT", ("%s: %d tensors are missing, the first is '%s'"):format(path, #missing,
+    base.raise("MR_E_CKPT", ("%s: %d tensors are missing; the first is '%s'"):format(path, #missing,
       missing[1]))
   end
   if report.unexpected[1] then
-    base.raise("MR_E_CKPT", ("%s: %d tensors have no place in this autoencoder, the first is '%s'")
+    base.raise("MR_E_CKPT", ("%s: %d tensors do not belong to this autoencoder; the first is '%s'")
       :format(path, #report.unexpected, report.unexpected[1]))
   end
 end
 
--- open weights, which may lie in a subfolder, with the folder of config.json
+-- opens weights, which may be in a subfolder, and finds the folder of config.json
 local function open(path)
   if not base.exists(path) then
-    base.raise("MR_E_CKPT", ("no file or folder '%s', and nothing is downloaded; try: "
-      .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights"):format(path))
+    base.raise("MR_E_CKPT", ("there is no file or folder '%s', and nothing is downloaded; "
+      .. "try: vae.from_pretrained = \"FOLDER\" with config.json and its weights"):format(path))
   end
   return ckpt.open(path), base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
 end
 
--- fill the parameters of a part from files
+-- fills the parameters of a part from files
 local function fill(auto, part, source)
   local list, exec = part.params:list(), part.exec
   local plan = start.plan(source, list, auto.maps)
@@ -80,12 +82,12 @@ local function fill(auto, part, source)
   end), list)
 end
 
--- the codec of an autoencoder and its calls, all of one part
+-- makes a codec of an autoencoder and its calls, which are all calls of one part
 local function of_calls(auto, calls)
   return setmetatable({ auto = auto, encoder = calls, part = calls.list[1] }, Codec)
 end
 
--- the codec of an autoencoder with weights of its own
+-- makes a codec of an autoencoder with separate weights
 local function apart(auto, device, dtype, source, folder)
   if auto.read then
     auto:read(folder)
@@ -97,21 +99,21 @@ local function apart(auto, device, dtype, source, folder)
   return self
 end
 
---- The codec of an autoencoder whose parameters are declared and filled.
+--- Creates the codec of an autoencoder whose parameters are declared and filled.
 ---@param auto mr.Autoencoder
 ---@param params mr.Params
----@param exec mr.Exec      holds the parameters; borrowed
+---@param exec mr.Exec      contains the parameters; the caller closes it
 ---@return mr.Codec
 function codec.of(auto, params, exec)
   return of_calls(auto, encoder.over(auto, params, exec))
 end
 
---- The codec of a pipeline.
+--- Creates the codec of a pipeline.
 ---@param pipe mr.Pipeline
----@param exec mr.Exec       of the run: holds the autoencoder's numbers where no file of its own
----   does
+---@param exec mr.Exec       executor of the run; contains the autoencoder's weights unless they are
+---   in a separate file
 ---@param device mr.Device
----@return mr.Codec          close it
+---@return mr.Codec          the caller closes it
 function codec.new(pipe, exec, device)
   local auto = pipe.autoencoder
   if not auto.apart then
@@ -119,24 +121,25 @@ function codec.new(pipe, exec, device)
   end
   local path = pipe.config.vae.from_pretrained
   if not path then
-    base.raise("MR_E_RECIPE", "vae.from_pretrained is none: the autoencoder has no weights; try: "
-      .. "vae.from_pretrained = \"FOLDER\" with config.json and its weights")
+    base.raise("MR_E_RECIPE", "vae.from_pretrained is not set, so the autoencoder has no "
+      .. "weights; try: vae.from_pretrained = \"FOLDER\" with config.json and its weights")
   end
   local source <close>, folder = open(path)
   return apart(auto, device, pipe.dtype, source, folder)
 end
 
 local read_open = options.declare("codec.open", {
-  { "device", "mr.Device", "that computes; the default device where absent" },
-  { "dtype", "text", "f32 or bf16: of weights and layers", default = "f32" },
+  { "device", "mr.Device", "device to compute on; absent: the default device" },
+  { "dtype", "text", "dtype of weights and layers: f32 or bf16", default = "f32" },
   { "micro_frame_size", "integer", "frames per piece in time", default = 17 },
   { "micro_batch_size", "integer", "pictures at once", default = 4 },
-  { "fields", "table", "others of its record, as a recipe sets them", default = {} },
-  { "comm", "mr.Comm", "ranks that share each clip: all open, encode and decode alike" },
-  { "by", "text", "what these share: rows, or channels", default = "rows" },
+  { "fields", "table", "further fields of its record, as a recipe sets them", default = {} },
+  { "comm", "mr.Comm", "ranks that share each clip; all of them make the same calls" },
+  { "by", "text", "what the ranks share: rows or channels", default = "rows" },
 })
 
--- an autoencoder by the names of its tensors, with fields of its record
+-- finds the family of an autoencoder by the names of its tensors, and makes it with fields of its
+-- record
 local function of_file(source, folder, o)
   local family = holds.family(source, "vae")
   local fields = family:defaults()
@@ -154,12 +157,12 @@ local function of_file(source, folder, o)
   return made.new(nil, fields, { dtype = o.dtype })
 end
 
---- Open the video autoencoder of a folder or file, whose family is known by its tensors:
--- config.json and weights of a whole one, or of a half for pictures alone, whose latents are
--- [C, T, h, w].
+--- Opens the video autoencoder of a folder or file. Its family is recognized by its tensors. The
+-- folder has config.json and the weights of a whole autoencoder, or of the half for pictures, whose
+-- latents are [C, T, h, w].
 ---@param path string
 ---@param given table|nil  device, dtype, micro_frame_size, micro_batch_size, fields, comm
----@return mr.Codec        vae:encode(clip), vae:decode(z); close it
+---@return mr.Codec        vae:encode(clip), vae:decode(z); the caller closes it
 function codec.open(path, given)
   local o = read_open(given)
   if o.dtype ~= "f32" and o.dtype ~= "bf16" then
@@ -175,10 +178,10 @@ function codec.open(path, given)
   return self
 end
 
---- A codec that only tells what its programs take: no weights are opened, nothing runs.
----@param pipe mr.Pipeline   its autoencoder lies apart
+--- Creates a codec that only plans: it opens no weights and runs nothing.
+---@param pipe mr.Pipeline   its autoencoder has separate weights
 ---@param given table        options of E.plan
----@return mr.Codec          close it
+---@return mr.Codec          the caller closes it
 function codec.plan(pipe, given)
   local path = pipe.config.vae.from_pretrained or ""
   local folder = base.exists(path .. "/.") and path or path:match("^(.*)/") or "."
@@ -189,7 +192,7 @@ function Codec:__tostring()
   return ("mr.Codec: %s, %d latent channels"):format(self.path or "of a run", self.auto.channels)
 end
 
---- Give back programs and weights; harmless twice.
+--- Frees programs and weights. It may be called twice.
 function Codec:close()
   self.encoder:close()
   if self.planned then
@@ -198,26 +201,26 @@ function Codec:close()
 end
 Codec.__close = Codec.close
 
---- The ranks that share each clip: all of them encode and decode it.
----@return mr.Shared|nil  nil: this rank has all of it
+--- The ranks that share each clip; all of them encode and decode it together.
+---@return mr.Shared|nil  nil: this rank processes whole clips
 function Codec:shared() return self.auto.share end
 
---- Bytes of its weights.
+--- The bytes of its weights.
 ---@return integer
 function Codec:weight_bytes() return self.encoder:weight_bytes() end
 
 -- ---- clips to latents
 
---- Noise of a clip's draws, a pure function of seed, key and epoch.
+--- The noise for the draws of a clip. It depends only on seed, key and epoch.
 ---@param frames integer
 ---@param height integer
 ---@param width integer
 ---@param seed integer
----@param key integer|nil     of the sample
+---@param key integer|nil     key of the sample
 ---@param epoch integer|nil
----@param part string|nil     of what is encoded apart from the sample's clip: draws of its own
----@return table|nil          f32 tensors by the names that the family gives them; nil: nothing is
----   drawn
+---@param part string|nil     name of a part that is encoded separately from the sample's clip, with
+---   its own draws
+---@return table|nil          f32 tensors with names of the family; nil: the encoder draws nothing
 function Codec:noise(frames, height, width, seed, key, epoch, part)
   if not self.auto.draws then
     return nil
@@ -230,28 +233,28 @@ function Codec:noise(frames, height, width, seed, key, epoch, part)
   return noise
 end
 
--- what calls take of a clip: its sizes and those of its latents
+-- the arguments of calls for a clip: its sizes and those of its latents
 local function shape_of(self, frames, height, width, dtype)
   lengths.check(self.auto, frames)
   return { frames = frames, height = height, width = width, dtype = dtype,
     size = self.auto:latent(frames, height, width) }
 end
 
---- What runs to encode a clip of u8.
+--- The programs that encode a clip of u8.
 ---@return table[] rows  {prog, runs, part}
 function Codec:encoders(frames, height, width)
   return self.encoder:plan("encode", shape_of(self, frames, height, width, "u8"))
 end
 
---- What runs to decode a clip.
+--- The programs that decode a clip.
 ---@return table[] rows  {prog, runs, part}
 function Codec:decoders(frames, height, width)
   return self.encoder:plan("decode", shape_of(self, frames, height, width))
 end
 
---- Bytes that a job will have at work, weights left out; nothing is allocated.
+--- The working memory of a job in bytes, without weights. Nothing is allocated.
 ---@param job string      "encode" or "decode"
----@param frames integer  that the autoencoder takes
+---@param frames integer  a number that the autoencoder accepts
 ---@return integer
 function Codec:bytes(job, frames, height, width)
   if not self.planned then
@@ -259,7 +262,7 @@ function Codec:bytes(job, frames, height, width)
     local plan = type(device) == "table" and device or { facts = device:facts() }
     self.planned = of_calls(self.auto, encoder.new(self.auto, { dtype = self.dtype,
       device = plan }))
-    -- what programs leave in the host's memory is the device's there
+    -- on a CPU, values that programs leave in host memory count as device memory
     self.on_cpu = plan.facts.device == "cpu"
   end
   local rows = job == "encode" and self.planned:encoders(frames, height, width)
@@ -267,15 +270,15 @@ function Codec:bytes(job, frames, height, width)
   return encoder.working_bytes(rows) + (self.on_cpu and rows.kept or 0)
 end
 
---- The same of one of several ranks that share the rows of a clip.
+--- The same for one of several ranks that share the rows of a clip.
 ---@param ranks integer
----@param job string      as of Codec:bytes
----@return integer|nil    nil: this autoencoder has no rows to share, or too few for them
+---@param job string      as for Codec:bytes
+---@return integer|nil    nil: this autoencoder cannot share rows, or the clip has too few
 function Codec:bytes_by(ranks, job, ...)
   if not (self.auto.cuts and self.auto.cuts.rows) or self.auto.share then
     return nil
   end
-  -- one with neighbours on both sides, where there is one
+  -- a rank with neighbours on both sides, if there is one
   local share = shared.new { ranks = ranks, rank = ranks > 2 and 1 or 0 }
   local one = setmetatable({ device = self.device, dtype = self.dtype,
     auto = setmetatable({ share = share }, { __index = self.auto }) }, Codec)
@@ -289,7 +292,7 @@ function Codec:bytes_by(ranks, job, ...)
   return good and bytes or nil
 end
 
--- run calls; where they do not fit say what does
+-- runs calls; if they do not fit into memory, the error says what does
 local function run_calls(self, job, shape, values, wanted, take)
   local good, problem = pcall(function()
     self.encoder:run(self.auto:calls(job, shape), values, wanted, take)
@@ -300,13 +303,14 @@ local function run_calls(self, job, shape, values, wanted, take)
   end
 end
 
--- Encode: take(prog, output, first, n) when latent frames are about to be an output of a program.
--- Nothing here waits for a run: what one leaves is passed to the next.
+-- Encodes a clip: take(prog, output, first, n) is called before a program writes latent frames to
+-- an output. It does not wait for programs: results are passed on the device.
 local function encode(self, pixels, noise, take)
   local frames, height, width = pixels.shape[1], pixels.shape[3], pixels.shape[4]
   local size = self.auto:latent(frames, height, width)
   if size[3] < 1 or size[4] < 1 then
-    base.raise("MR_E_SHAPE", ("pixels are %d x %d, smaller than a latent cell"):format(height,
+    base.raise("MR_E_SHAPE", ("pixels are %d x %d, which is smaller than a latent cell"):format(
+      height,
       width))
   end
   local values = { pixels = pixels }
@@ -318,9 +322,9 @@ local function encode(self, pixels, noise, take)
   return size
 end
 
---- Clean latents of a clip.
----@param pixels mr.Tensor  u8 [T, 3, H, W]; of an autoencoder with files of its own also f32, -1..1
----@param noise table|nil   of Codec:noise; of seed 0 where absent
+--- Encodes a clip to clean latents.
+---@param pixels mr.Tensor  u8 [T, 3, H, W]; with separate weights also f32, -1..1
+---@param noise table|nil   result of Codec:noise; absent: that of seed 0
 ---@return mr.Tensor        f32 [C, t, h, w]
 function Codec:encode(pixels, noise)
   local z
@@ -332,14 +336,14 @@ function Codec:encode(pixels, noise)
   return z:permute { 1, 0, 2, 3 }
 end
 
---- The same into an input of a program on the codec's device, without waiting: behind the clips
--- that were encoded into it before.
----@param pixels mr.Tensor  as Codec:encode takes it
----@param noise table|nil   of Codec:noise
+--- Encodes a clip into an input of a program on the codec's device, without waiting, after the
+-- clips that were encoded into it before.
+---@param pixels mr.Tensor  as for Codec:encode
+---@param noise table|nil   result of Codec:noise
 ---@param to mr.Program
 ---@param input string      f32 [B, t, C, h, w]
----@param b integer         which of B, from 0
----@param place table|nil   of a part of a clip: at: its first latent frame; frames: t
+---@param b integer         index in B, from 0
+---@param place table|nil   for a part of a clip: at: its first latent frame; frames: t
 function Codec:encode_into(pixels, noise, to, input, b, place)
   local at = place and place.at or 0
   encode(self, pixels, noise, function(size, prog, output, first, n)
@@ -350,7 +354,7 @@ end
 
 -- ---- latents to clips
 
--- all pictures of latents as files hold them
+-- decoded pictures as u8
 local function decoded(self, z, size)
   if not size and not self.auto.apart then
     base.raise("MR_E_USAGE", "decode: size is missing; expected {frames, height, width}")
@@ -365,13 +369,13 @@ local function decoded(self, z, size)
   return all
 end
 
---- Pictures of latents, piece by piece in order; without `take` all of them.
+--- Decodes latents to pictures, piece by piece in order; without `take` it returns all of them.
 ---@param z mr.Tensor      f32 [C, t, h, w]
----@param size table|nil   frames, height, width of the clip; pictures may come out smaller. Nil: as
----   many frames as the latents may stand for
----@param take nil|fun(pictures: mr.Tensor, first: integer)  gets f32 [n, 3, H, W], about -1..1, of
----   frames first and after; lent for the call
----@return mr.Tensor|nil   u8 [T, 3, H, W], where nothing takes them
+---@param size table|nil   frames, height, width of the clip; pictures may be smaller. Nil: the most
+---   frames that the latents can give
+---@param take nil|fun(pictures: mr.Tensor, first: integer)  receives f32 [n, 3, H, W], about -1..1,
+---   of frames from `first` on; valid only during the call
+---@return mr.Tensor|nil   u8 [T, 3, H, W], without `take`
 function Codec:decode(z, size, take)
   if not take then
     return decoded(self, z, size)
@@ -391,7 +395,7 @@ function Codec:decode(z, size, take)
     end)
 end
 
---- Pixels of pictures as files hold them.
+--- Converts pictures to the pixels that files contain.
 ---@param pictures mr.Tensor  f32, about -1..1
 ---@return mr.Tensor          u8
 function codec.pixels(pictures)

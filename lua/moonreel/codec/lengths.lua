@@ -5,7 +5,7 @@ local blame = require "moonreel.settings.blame"
 
 local lengths = {}
 
--- is a number of frames of one form: an+b with n from 0 on, or b alone? Nothing has no frames.
+-- does a number of frames have one form: an+b with n from 0 on, or b alone? 0 frames never do
 local function fits(form, frames)
   local step, more = form:match("^(%d+)n%+?(%d*)$")
   if not step then
@@ -15,7 +15,7 @@ local function fits(form, frames)
   return frames >= more and (frames - more) % step == 0
 end
 
---- Is a number of frames one that a rule allows?
+--- Does a rule allow a number of frames?
 ---@param rule string      forms with "or" between them
 ---@param frames integer
 ---@return boolean
@@ -31,7 +31,7 @@ function lengths.fits(rule, frames)
   return false
 end
 
--- the allowed number next to one
+-- the nearest allowed number
 local function nearest(rule, frames)
   for off = 1, frames - 1 do
     for _, other in ipairs { frames - off, frames + off } do
@@ -43,18 +43,19 @@ local function nearest(rule, frames)
   return 1
 end
 
---- Why an autoencoder does not take a number of frames.
+--- Says why an autoencoder does not accept a number of frames.
 ---@param auto mr.Autoencoder  lengths: its rule; nil: any
 ---@param frames integer
----@return string|nil  nil: it does
+---@return string|nil  nil: it accepts the number
 function lengths.problem(auto, frames)
   local rule = auto.lengths or "any"
   return not lengths.fits(rule, frames)
-    and ("a clip of %d frames: this autoencoder takes %s; try: %d frames"):format(frames, rule,
+    and ("a clip of %d frames: this autoencoder needs %s frames; try: %d frames"):format(frames,
+    rule,
       nearest(rule, frames)) or nil
 end
 
---- Refuse a number of frames that an autoencoder does not take.
+--- Refuses a number of frames that an autoencoder does not accept.
 ---@param auto mr.Autoencoder
 ---@param frames integer
 function lengths.check(auto, frames)
@@ -64,23 +65,25 @@ function lengths.check(auto, frames)
   end
 end
 
--- the most that any draw lets of a bucket in
+-- the largest share that a draw gives to a bucket
 local function share(value)
   local p = type(value) == "table" and value[1] or 0
   return type(p) == "table" and math.min(p[1] or 0, p[2] or 0) or p
 end
 
---- Refuse buckets whose clips an autoencoder does not take; errors have the lines of the buckets.
+--- Refuses buckets whose clips an autoencoder does not accept; errors name the lines of the
+-- buckets.
 ---@param settings table       baked
----@param auto mr.Autoencoder  of these settings
+---@param auto mr.Autoencoder  autoencoder of these settings
 function lengths.check_buckets(settings, auto)
   local rule = auto.lengths or "any"
   for _, leaf in ipairs(settings:leaves()) do
     local frames = leaf.keys[1] == "bucket_config" and share(leaf.value) > 0
       and math.tointeger(tonumber(leaf.keys[3]))
     if frames and not lengths.fits(rule, frames) then
-      blame.raise(settings, leaf.path, "MR_E_RECIPE", "%s: clips of %d frames, vae.type = %s takes "
-        .. "%s; try: %d", leaf.path, frames, settings.vae.type, rule, nearest(rule, frames))
+      blame.raise(settings, leaf.path, "MR_E_RECIPE", "%s: clips have %d frames, but vae.type = "
+        .. "%s needs %s; try: %d", leaf.path, frames, settings.vae.type, rule, nearest(rule,
+        frames))
     end
   end
 end

@@ -1,5 +1,5 @@
---- Captions to features: text encoders separate from a run, with the weights and the tokenizer of a
--- folder.
+--- Converts captions to features: text encoders that are separate from a run, with the weights and
+-- the tokenizer of a folder.
 -- @module moonreel.embed
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -13,15 +13,15 @@ local source = require "moonreel.embed.source"
 
 local embed = {}
 
--- lengths are rounded up to a multiple of this: few shapes, and little that is computed for nothing
+-- lengths are rounded up to a multiple of this, to have few shapes and little padding
 local ROUND = 16
 
--- places at a time where features are a function of their text alone
+-- number of texts computed at a time when features must not depend on other texts
 local PLACES = 512
 
 ---@class mr.Embedder
----@field width integer       of a feature
----@field max_length integer  tokens of a text
+---@field width integer       elements of a feature
+---@field max_length integer  the most tokens of a text
 ---@field residency string    "all" or "stream"
 ---@field tok mr.Tokenizer
 local Encoder = {}
@@ -29,21 +29,21 @@ Encoder.__name = "mr.Embedder"
 Encoder.__index = Encoder
 
 local read_options = options.declare("embed.open", {
-  { "device", "mr.Device", "that computes; the default device where absent" },
-  { "dtype", "text", "f32 or bf16: of weights and features", default = "f32" },
-  { "max_length", "integer", "tokens of a text, its end among them; what is longer is cut",
+  { "device", "mr.Device", "device to compute on; absent: the default device" },
+  { "dtype", "text", "dtype of weights and features: f32 or bf16", default = "f32" },
+  { "max_length", "integer", "the most tokens of a text including its end; longer texts are cut",
     default = 300 },
   { "padding", "text", "skip: only tokens of the text are computed, as in Open-Sora 1.2; attend: "
-    .. "all places up to max_length, and all see all, as in 2.0", default = "skip" },
-  { "residency", "text", "all: weights stay in memory; stream: each block is read from the files "
-    .. "for every batch; auto: all where they take at most half of the free memory",
+    .. "all positions up to max_length are computed and attended, as in 2.0", default = "skip" },
+  { "residency", "text", "all: keep weights in memory; stream: read each block from the files "
+    .. "for every batch; auto: all if they need at most half of the free memory",
     default = "auto" },
-  { "places", "integer", "texts of one length are computed this many at a time, filled up "
-    .. "where they are fewer: then features of a text do not depend on those next to it, which "
-    .. "products of other sizes round in other ways; 0: all texts of one length at once",
+  { "places", "integer", "number of texts of one length computed at a time, padded if "
+    .. "there are fewer, so that the features of a text do not depend on the other texts (matrix "
+    .. "products of other sizes round differently); 0: all texts of one length at once",
     default = 0 },
-  { "compat", "boolean", "special tokens may be spelled in a text", default = false },
-  { "say", "function", "takes the line about the first text that is cut" },
+  { "compat", "boolean", "a text may contain the spelling of special tokens", default = false },
+  { "say", "function", "called with a message about the first text that is cut" },
 })
 
 local function one_of(field, value, ...)
@@ -56,7 +56,7 @@ local function one_of(field, value, ...)
     table.concat({ ... }, " or ")))
 end
 
--- tokenizer, files and weights
+-- loads tokenizer, files and weights
 local function load(self, enc, o, device)
   self.source = source.open(self.path, enc)
   self.max_length = math.min(o.max_length, enc.max_tokens or o.max_length)
@@ -70,11 +70,11 @@ local function load(self, enc, o, device)
     load = function(part, i) self.source:load(part, i) end })
 end
 
--- an encoder that may be known already, with the weights of a folder
+-- opens the weights of a folder for an encoder, which may be known already
 local function opened(path, o, enc)
   if not base.exists(path) then
-    base.raise("MR_E_USAGE", ("no folder '%s', and nothing is downloaded; try: a folder with "
-      .. "config.json, weights and the tokenizer of a text encoder"):format(path))
+    base.raise("MR_E_USAGE", ("there is no folder '%s', and nothing is downloaded; try: a "
+      .. "folder with config.json, weights and the tokenizer of a text encoder"):format(path))
   end
   local self = setmetatable({ path = path, dtype = o.dtype,
     padding = o.padding, places = o.places }, Encoder)
@@ -92,8 +92,8 @@ local function opened(path, o, enc)
   return self
 end
 
---- Open the encoder of a folder, whose family is known by its tensors: config.json, weights in any
--- form that opens, the tokenizer.
+--- Opens the encoder of a folder. Its family is recognized by its tensors. The folder has
+-- config.json, weights in any supported form, and the tokenizer.
 ---@param path string
 ---@param given table|nil  device, dtype, max_length, padding, residency, compat, say
 ---@return mr.Embedder     text("a caption") gives its features as a tensor
@@ -105,17 +105,17 @@ function embed.open(path, given)
   return opened(path, o)
 end
 
--- texts of a length that are computed together, `places` of them; 0: any number
+-- the number of texts of one length that are computed together; places = 0: any number
 local function capacity(places, L) return places > 0 and math.max(1, places // L) or math.huge end
 
--- tokens of a text, which an encoder of one vector has more of than features
+-- the most tokens of a text; an encoder of one vector has more tokens than features
 local function most_tokens(text) return text.max_tokens or text.max_length end
 
---- Give a text encoder of a pipeline its weights.
----@param text mr.Text        lies apart
+--- Loads the weights of a text encoder of a pipeline.
+---@param text mr.Text        encoder with separate weights
 ---@param device mr.Device
 ---@param steady boolean|nil  a caption's features do not depend on the others of its batch
----@return mr.Embedder        close it
+---@return mr.Embedder        the caller closes it
 function embed.new(text, device, steady)
   text.embedder = opened(text.path, { device = device, dtype = text.dtype,
     compat = text.compat, max_length = most_tokens(text), residency = text.residency,
@@ -126,12 +126,12 @@ end
 local Embedders = {}
 Embedders.__index = Embedders
 
---- Give all text encoders of a pipeline that lie apart their weights; errors name the field.
+--- Loads the weights of all separate text encoders of a pipeline; errors name the field.
 ---@param settings table      baked
 ---@param pipe mr.Pipeline
 ---@param device mr.Device
----@param steady boolean|nil  as of new
----@return table              close it
+---@param steady boolean|nil  as for embed.new
+---@return table              the caller closes it
 function embed.open_all(settings, pipe, device, steady)
   local all = setmetatable({}, Embedders)
   local good, problem = pcall(function()
@@ -153,7 +153,7 @@ function Embedders:close()
   end
 end
 
--- what calls take of a group of texts
+-- the arguments of calls for a group of texts
 local function shape_of(n, L, dtype, padding)
   return { n = n, L = L, dtype = dtype, lengths = padding == "skip" }
 end
@@ -161,15 +161,15 @@ end
 local Plan = {}
 Plan.__index = Plan
 
---- What a text encoder takes in training, without its weights.
----@param text mr.Text      lies apart
+--- Plans the memory of a text encoder in training, without its weights.
+---@param text mr.Text      encoder with separate weights
 ---@param given table       options of E.plan
----@param free integer      bytes that residency = "auto" may have half of
+---@param free integer      free bytes; residency = "auto" may use half of them
 ---@return mr.EmbedPlan     residency; weight_bytes: of all weights; ranks: that share each layer;
----   encoder; close it
+---   encoder; the caller closes it
 function embed.plan(text, given, free)
   local way, bytes = residency.fitting(text, free, text.dtype)
-  -- one that is open has decided
+  -- an open encoder has decided already
   local wish = text.embedder and text.embedder.residency or text.residency
   local self = setmetatable({ weight_bytes = bytes, text = text,
     ranks = text.split and text.split.ranks or 1, residency = residency.of(text, wish, way) }, Plan)
@@ -177,7 +177,7 @@ function embed.plan(text, given, free)
   return self
 end
 
---- What runs to encode B captions of full length.
+--- The programs that encode B captions of full length.
 ---@param B integer
 ---@return table[] rows  {prog, runs, part}
 function Plan:encoders(B)
@@ -190,10 +190,10 @@ function Plan:encoders(B)
   return rows
 end
 
---- Give back programs; harmless twice.
+--- Frees the programs. It may be called twice.
 function Plan:close() self.encoder:close() end
 
--- texts of about one length, which are computed together
+-- groups texts of similar length, which are computed together
 local function grouped(self, lists)
   local groups, of = {}, {}
   for b, ids in ipairs(lists) do
@@ -216,7 +216,7 @@ local function grouped(self, lists)
   return groups
 end
 
--- ids up to the full length, where padding is attended
+-- the ids padded to the full length, if padding is attended
 local function padded(self, ids)
   local all = table.move(ids, 1, #ids, 1, {})
   for i = #all + 1, self.max_length do
@@ -225,7 +225,7 @@ local function padded(self, ids)
   return all
 end
 
--- one group's call: its values have names of its own
+-- a call of one group, with renamed values
 local function renamed(call, k)
   local function of_group(map)
     local out = {}
@@ -239,7 +239,7 @@ local function renamed(call, k)
     { __index = call })
 end
 
--- run all groups: each call of one for all of them before the next, so that weights are read once
+-- runs all groups: each call for all groups before the next call, so that weights are read once
 local function run_groups(self, groups)
   local lists, calls, values, wanted, rows = {}, {}, {}, {}, {}
   for k, group in ipairs(groups) do
@@ -260,7 +260,7 @@ local function run_groups(self, groups)
   end)
 end
 
--- what a group of texts gives to a row of the batch: a vector, or the features of its tokens
+-- writes the result for a text into a row of the batch: a vector, or the features of its tokens
 local function put(self, y, b, group, i, n)
   local from, to = group.y:slice(0, i - 1, i), y:slice(0, b - 1, b)
   if self.enc.vector then
@@ -271,11 +271,11 @@ local function put(self, y, b, group, i, n)
     from:reshape { group.L, self.width }:slice(0, 0, n))
 end
 
---- Features of texts given as ids.
+--- Encodes texts given as ids.
 ---@param lists integer[][]  1 to max_length ids each
----@return mr.Tensor y       [B, max_length, width]; zero behind the ids where padding is skipped.
----   Of an encoder that gives one vector [B, 1, width]
----@return mr.Tensor len     i32 [B], ids of each; 1 for a vector
+---@return mr.Tensor y       [B, max_length, width], zero after the ids if padding is skipped; [B,
+---   1, width] for an encoder that gives one vector
+---@return mr.Tensor len     i32 [B], number of ids of each text; 1 for a vector
 function Encoder:encode(lists)
   local skip, vector = self.padding == "skip", self.enc.vector
   local groups, len = grouped(self, lists), {}
@@ -299,7 +299,7 @@ function Encoder:encode(lists)
   return y, T.from({ #lists }, len, "i32")
 end
 
---- Features of captions as the graph of a run takes them.
+--- Encodes captions in the form that the graph of a run takes.
 ---@param captions string[]
 ---@return table  y [B, max_length, width], len i32 [B]
 function Encoder:tokens(captions)
@@ -311,7 +311,7 @@ function Encoder:tokens(captions)
   return { y = y, len = len }
 end
 
---- Features of one caption.
+--- Encodes one caption.
 ---@param caption string
 ---@return mr.Tensor      [tokens, width]
 function Encoder:__call(caption)
@@ -325,11 +325,11 @@ function Encoder:__tostring()
     how[self.residency])
 end
 
---- Bytes of tensors read from the files so far.
+--- The bytes of tensors read from the files so far.
 ---@return integer
 function Encoder:bytes_read() return self.source.bytes_read end
 
---- Give back the memory of the weights; harmless twice.
+--- Frees the weights. It may be called twice.
 function Encoder:close()
   if self.encoder then
     self.encoder:close()

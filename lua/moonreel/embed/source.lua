@@ -10,13 +10,13 @@ local source = {}
 
 ---@class mr.TextSource
 ---@field path string
----@field bytes_read integer  of tensors, so far
+---@field bytes_read integer  bytes of tensors read so far
 local Source = {}
 Source.__index = Source
 
---- Open what holds an encoder, which takes its sizes from there. No tensor is read.
+--- Opens the files of an encoder, which reads its sizes from them. No tensor is read.
 ---@param path string    a folder with config.json, or a file
----@param enc mr.Text    of a family: tensors(names, path), read(shape_of, path), maps
+---@param enc mr.Text    encoder of a family: tensors(names, path), read(shape_of, path), maps
 ---@return mr.TextSource
 function source.open(path, enc)
   local file = ckpt.open(path)
@@ -36,14 +36,14 @@ function source.open(path, enc)
   return self
 end
 
---- Read a tensor.
+--- Reads a tensor.
 ---@param name string  its released name
----@return mr.Tensor   in the dtype of the file where tensors have it, else f32; close it.
----   MR_E_NONFINITE, the first time: it has other values than numbers
+---@return mr.Tensor   in the dtype of the file if tensors support it, else f32; the caller closes
+---   it. MR_E_NONFINITE, at the first read: it contains values that are not finite
 function Source:read(name)
   self.bytes_read = self.bytes_read + self.file:info(self.at[name]).bytes
   local t = start.tensor(self.file, self.at[name])
-  -- where blocks stream, each comes again for every batch
+  -- a streamed block is read again for every batch
   if not self.seen[name] then
     start.refuse_nonfinite(self.file, self.at[name], t)
     self.seen[name] = true
@@ -51,7 +51,7 @@ function Source:read(name)
   return t
 end
 
---- A row of a matrix.
+--- Reads a row of a matrix.
 ---@param name string  its released name
 ---@param i integer    from 0
 ---@return mr.Tensor   f32 [columns]
@@ -63,9 +63,9 @@ function Source:row(name, i)
   return row
 end
 
---- Fill a part of the encoder.
----@param part table       of moonreel.encoder
----@param i integer|nil    which repetition of it
+--- Fills a part of the encoder.
+---@param part table       part as for moonreel.encoder
+---@param i integer|nil    index of its repetition
 function Source:load(part, i)
   local name_of = part.row.tensor
   for _, p in ipairs(part.params:list()) do

@@ -1,7 +1,7 @@
---- Runs the calls of an encoder, or plans them. An encoder has parts with their own weights, and a
--- list of calls, each a program of a part with its inputs and results. The result of a call goes to
--- later calls on the device, without waiting, if there is space for it. models/README.md describes
--- what a family provides.
+--- Runs or plans the calls of an encoder. An encoder has parts with their own weights, and a list
+-- of calls; each call is a program of a part, with inputs and results. The result of a call is
+-- passed to later calls on the device, without waiting, if there is space for it. models/README.md
+-- describes what a family provides.
 -- @module moonreel.encoder
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -12,7 +12,7 @@ local schedule = require "moonreel.encoder.schedule"
 
 local encoder = {}
 
--- compiled programs of a part: a clip takes four at most, and a run has clips of many sizes
+-- the most compiled programs of a part; a clip needs up to four, and a run has clips of many sizes
 local KEPT = 16
 
 local Encoder = {}
@@ -20,13 +20,14 @@ Encoder.__index = Encoder
 
 -- ---- parts
 
--- a part over parameters that are declared
+-- makes a part of declared parameters
 local function part_of(params, exec, layers, row)
   return { params = params, exec = exec, layers = layers, row = row,
     compiled = compiled.new(params, exec, row.kept or KEPT) }
 end
 
--- declare a part; `device` may be options of E.plan: then there are no weights, and nothing runs
+-- declares a part; if `device` is a table of options of E.plan, there are no weights and nothing
+-- runs
 local function declared(row, device, dtype)
   local params = G.params(dtype)
   local layers = row.declare(params)
@@ -35,11 +36,11 @@ local function declared(row, device, dtype)
   return part_of(params, exec, layers, row)
 end
 
---- The calls of an encoder with weights of its own.
----@param enc table      of a family: parts(way), calls(job, shape, way)
----@param given table    device, or options of E.plan: then nothing runs; dtype; way: "all" or
----   "stream"; load(part, i): fills a part that is there once (i = nil), or its i-th repetition
----@return mr.Encoder    close it
+--- Creates an encoder with separate weights.
+---@param enc table      encoder of a family: parts(way), calls(job, shape, way)
+---@param given table    device, or options of E.plan to run nothing; dtype; way: "all" or "stream";
+---   load(part, i): fills a part (i = nil), or its i-th repetition
+---@return mr.Encoder    the caller closes it
 function encoder.new(enc, given)
   local self = setmetatable({ enc = enc, way = given.way or "all", parts = {}, list = {},
     load = given.load, own = true }, Encoder)
@@ -59,10 +60,10 @@ function encoder.new(enc, given)
   return self
 end
 
---- The calls of an encoder whose parameters are declared and filled.
+--- Creates an encoder whose parameters are declared and filled.
 ---@param enc table
 ---@param params mr.Params
----@param exec mr.Exec      holds the parameters; borrowed
+---@param exec mr.Exec      contains the parameters; the caller closes it
 ---@return mr.Encoder
 function encoder.over(enc, params, exec)
   local row = enc:parts("all")[1]
@@ -71,7 +72,7 @@ function encoder.over(enc, params, exec)
     Encoder)
 end
 
---- Bytes of the weights that are in memory at once.
+--- The bytes of weights that are in memory at once.
 ---@return integer
 function Encoder:weight_bytes()
   local bytes = 0
@@ -83,7 +84,7 @@ function Encoder:weight_bytes()
   return bytes
 end
 
---- Give back programs, and weights where they are its own; harmless twice.
+--- Frees programs, and weights if they are separate. It may be called twice.
 function Encoder:close()
   for _, part in ipairs(self.list) do
     part.compiled.programs = {}
@@ -96,7 +97,7 @@ Encoder.__close = Encoder.close
 
 -- ---- programs
 
--- the program of a call and its key
+-- the program of a call, and its key
 local function program(self, call)
   local part = self.parts[call.part]
   return part.compiled:get(call.key, function(g)
@@ -108,10 +109,10 @@ local function program(self, call)
   end)
 end
 
--- the name of a call's program among all parts
+-- the name of a call's program, unique among all parts
 local function name_of(call) return call.part .. " " .. call.key end
 
--- programs that a list needs stay while it runs
+-- frees old programs, but keeps those that a list of calls needs
 local function make_place(self, calls)
   local seen, count = {}, {}
   for _, call in ipairs(calls) do
@@ -124,11 +125,11 @@ local function make_place(self, calls)
   end
 end
 
---- What runs for a job: every program once, with how often it runs.
+--- Lists the programs of a job, each once with the number of its runs.
 ---@param job string
----@param shape table     as calls of the encoder take it
----@return table[] rows   {prog, runs, part: its name}; kept: most bytes of the host's memory for
----   what lies between programs
+---@param shape table     arguments of the encoder's calls
+---@return table[] rows   {prog, runs, part: its name}; kept: the most bytes of host memory for
+---   values between programs
 function Encoder:plan(job, shape)
   local calls, rows, at = self.enc:calls(job, shape, self.way), {}, {}
   rows.kept = schedule.held(calls, name_of)
@@ -144,9 +145,9 @@ function Encoder:plan(job, shape)
   return rows
 end
 
---- Working bytes of planned programs: a part has one arena, that of its largest; inputs and results
--- are each program's own.
----@param rows table[]  of Encoder:plan
+--- The working memory of planned programs in bytes. A part has one arena, of the size of its
+-- largest program; inputs and results belong to each program.
+---@param rows table[]  result of Encoder:plan
 ---@return integer
 function encoder.working_bytes(rows)
   local arena, bytes = {}, 0
@@ -166,13 +167,13 @@ end
 local Run = {}
 Run.__index = Run
 
--- elements of a row of an input
+-- the number of elements in a row of an input
 local function row_size(call, input)
   local shape = call.takes[input].shape
   return T.count(shape) // shape[1]
 end
 
--- the host's copy of an input that no program has place for yet
+-- the host copy of an input for which no program has space yet
 local function held(self, piece)
   local key = piece.to .. " " .. piece.input
   local take = self.calls[piece.to].takes[piece.input]
@@ -181,7 +182,7 @@ local function held(self, piece)
   return self.held[key]
 end
 
--- bring a piece to the host
+-- copies a piece to the host
 local function fetch(self, piece)
   local size = row_size(self.calls[piece.to], piece.input)
   local all <close> = self.programs[piece.from]:get(piece.output)
@@ -190,7 +191,7 @@ local function fetch(self, piece)
     all:reshape { rows, size }:slice(0, piece.first, piece.first + piece.n))
 end
 
--- give a piece to the program of its call, which is the next to run of that program
+-- passes a piece to the program of its call, which is the next call of this program
 local function pass(self, piece)
   local call = self.calls[piece.to]
   if self.held[piece.to .. " " .. piece.input] then
@@ -202,13 +203,13 @@ local function pass(self, piece)
     program(self.encoder, call), piece.input, piece.at * size)
 end
 
--- is a call the next of its program?
+-- is a call the next one of its program?
 local function is_next(self, i)
   local queue = self.queues[name_of(self.calls[i])]
   return queue[queue.at] == i
 end
 
--- hand on what has a place now, and keep the rest
+-- passes on the pieces for which there is space now, and keeps the rest
 local function settle(self)
   local rest = {}
   for _, piece in ipairs(self.pending) do
@@ -221,7 +222,7 @@ local function settle(self)
   self.pending = rest
 end
 
--- what still lies in a program that is about to run goes to the host
+-- copies pieces that are still in a program to the host, before the program runs again
 local function clear(self, name)
   local rest = {}
   for _, piece in ipairs(self.pending) do
@@ -234,7 +235,7 @@ local function clear(self, name)
   self.pending = rest
 end
 
--- the inputs that do not come from a program
+-- sets the inputs that do not come from a program
 local function set_inputs(self, i, prog)
   local call = self.calls[i]
   for _, input in ipairs(self.brought[i]) do
@@ -253,7 +254,7 @@ local function set_inputs(self, i, prog)
   end
 end
 
--- the weights of a repetition
+-- loads the weights of a repetition
 local function load_weights(self, call)
   local part = self.encoder.parts[call.part]
   if part.row.repeats and part.loaded ~= call.index then
@@ -284,12 +285,13 @@ local function run_call(self, i, take)
   end
 end
 
---- Run calls in their order.
----@param calls table[]   of the encoder; values: tensors by name that they bring themselves
----@param values table    tensors by name that no call gives; rows are their first axis
+--- Runs calls in order.
+---@param calls table[]   calls of the encoder; values: tensors by name that the calls provide
+---   themselves
+---@param values table    tensors by name that no call computes; rows are their first axis
 ---@param wanted table    names of values: {z = true}
 ---@param take fun(prog: mr.Program, output: string, first: integer, n: integer, value: string)
----   when rows of a wanted value are about to be an output of a program
+---   called before a program writes rows of a wanted value to an output
 function Encoder:run(calls, values, wanted, take)
   local leaves, brought = schedule.of(calls)
   local run = setmetatable({ encoder = self, calls = calls, wanted = wanted, leaves = leaves,

@@ -6,7 +6,7 @@ local base = require "moonreel.core.base"
 
 local schedule = {}
 
--- rows [first, first + n) of a value now come from an output of a call
+-- rows [first, first + n) of a value come from an output of a call from now on
 local function give(rows, call, output, gives)
   local name, first, n = table.unpack(gives)
   rows[name] = rows[name] or {}
@@ -15,7 +15,7 @@ local function give(rows, call, output, gives)
   end
 end
 
--- the pieces that an input is made of, in order; nil: the caller brings it
+-- the pieces of an input, in order; nil: the caller provides it
 local function pieces_of(rows, call, input, take)
   local name, first, pieces = take[1], take[2], {}
   local n, at, lacking = take.shape[1], rows[name] or {}, nil
@@ -47,11 +47,11 @@ local function sorted(map)
 end
 schedule.sorted = sorted
 
---- The pieces that calls leave for others.
+--- The pieces that calls pass to other calls.
 ---@param calls table[]  each takes = {input = {value, first row, dtype =, shape =}}, gives =
 ---   {output = {value, first row, rows}}
----@return table[][]     by call: {from, output, first, n, to, input, at}, of an input in order
----@return table[]       by call: names of inputs that the caller brings
+---@return table[][]     by call: {from, output, first, n, to, input, at}, in the order of an input
+---@return table[]       by call: names of inputs that the caller provides
 function schedule.of(calls)
   local rows, leaves, brought = {}, {}, {}
   for i, call in ipairs(calls) do
@@ -70,10 +70,11 @@ function schedule.of(calls)
   return leaves, brought
 end
 
---- The calls of each program, in order: the first of them that has not run may be given inputs.
+--- The calls of each program, in order. Inputs may be given to the first call that has not run.
 ---@param calls table[]
----@param name_of fun(call: table): string  of its program
----@return table<string, table>  by name: numbers of calls; at: place of the first that has not run
+---@param name_of fun(call: table): string  name of its program
+---@return table<string, table>  by name: numbers of calls; at: position of the first that has not
+---   run
 function schedule.queues(calls, name_of)
   local queues = {}
   for i, call in ipairs(calls) do
@@ -84,10 +85,10 @@ function schedule.queues(calls, name_of)
   return queues
 end
 
---- The most bytes of the host's memory that hold rows for which no program has a place yet, as a
--- run of the calls has them.
+--- The most bytes of host memory for rows for which no program has space yet, during a run of the
+-- calls.
 ---@param calls table[]
----@param name_of fun(call: table): string  of its program
+---@param name_of fun(call: table): string  name of its program
 ---@return integer
 function schedule.held(calls, name_of)
   local leaves, queues = schedule.of(calls), schedule.queues(calls, name_of)
@@ -101,7 +102,7 @@ function schedule.held(calls, name_of)
       most = math.max(most, now)
     end
   end
-  -- pieces for which f is true go, others stay
+  -- removes the pieces for which f is true
   local function each(f)
     local rest = {}
     for _, piece in ipairs(pending) do
