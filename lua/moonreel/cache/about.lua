@@ -1,5 +1,5 @@
---- The origin of a cache's values: the draws, the encoders' fields and a hash of their weights. Two
--- caches for which all this is equal have the same bits.
+--- The origin of a cache's values: the draws, the encoders' fields and a hash of their weights. If
+-- all this is equal for two caches, they contain the same bits.
 -- @module moonreel.cache.about
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
@@ -12,7 +12,7 @@ local about = {}
 
 about.FORMAT = "moonreel cache 1"
 
--- bytes of a tensor that are read at once
+-- bytes of a tensor that are read at a time
 local PIECE = 64 << 20
 
 local function tensor_hash(file, name)
@@ -24,10 +24,10 @@ local function tensor_hash(file, name)
   return table.concat(words, " ")
 end
 
---- Hash of an encoder: its tensors by their names, in whatever files they lie, its config.json and
--- its tokenizer. Reads all of them.
+--- Computes the hash of an encoder: of its tensors by name, independent of the files that contain
+-- them, its config.json and its tokenizer. Reads all of them.
 ---@param path string           a folder, or a file of weights
----@param more string[]|nil     names of files next to config.json that decide what it computes
+---@param more string[]|nil     names of files next to config.json that affect its results
 ---@return string
 function about.model(path, more)
   local file <close> = ckpt.open(path)
@@ -45,7 +45,7 @@ function about.model(path, more)
   return base.hash128(table.concat(words, "\n"))
 end
 
--- fields of a record that change its numbers, by path
+-- the fields of a record that affect its results, by path
 local function fields_of(settings, record, into)
   for _, leaf in ipairs(settings:leaves()) do
     if leaf.keys[1] == record and leaf.row.affects == "run" and leaf.value ~= nil
@@ -61,7 +61,7 @@ local function model_of(settings, record)
     and about.model(path, families.of(record, type):open "init".files) or nil
 end
 
---- What the values of one kind come from, by name; "model" is nil where the weights are not there.
+--- The origin of the values of one kind, by name; "model" is nil if the weights do not exist.
 ---@param settings table  baked
 ---@param kind string     "latents" or "text"
 ---@param dtype string    compute dtype of the encoders
@@ -72,7 +72,7 @@ function about.of(settings, kind, dtype, text)
   local rows = { dtype = dtype, compat = settings.compat or "none",
     model = model_of(settings, record) }
   fields_of(settings, record, rows)
-  -- places behind a caption take part, and are there
+  -- positions after a caption take part in attention, and are stored
   if kind == "text" and text and text.padding == "attend" then
     rows.padding = text.padding
   end
@@ -88,8 +88,8 @@ function about.of(settings, kind, dtype, text)
   return rows
 end
 
---- The first difference, nil where there is none. Weights that are not there are not compared.
----@param have table  of about.of
+--- The first difference; nil: there is no difference. Missing weights are not compared.
+---@param have table  result of about.of
 ---@param want table
 ---@return string|nil name
 function about.difference(have, want)
@@ -111,8 +111,8 @@ function about.difference(have, want)
   return nil
 end
 
---- As a text of a store, and back.
----@param rows table  latents, text: of about.of; epochs, part, parts, index
+--- Converts to the text that a store contains, and back.
+---@param rows table  latents, text: results of about.of; epochs, part, parts, index
 ---@return string
 function about.encode(rows)
   rows.format = about.FORMAT
@@ -120,19 +120,20 @@ function about.encode(rows)
 end
 
 ---@param text string|nil
----@param where string  named by errors
+---@param where string  name for errors
 ---@return table
 function about.decode(text, where)
   local good, rows = pcall(json.decode, text or "", where)
   if not good or type(rows) ~= "table" or rows.format ~= about.FORMAT then
-    base.raise("MR_E_FORMAT", ("%s: is no cache of features: format '%s', expected '%s'"):format(
+    base.raise("MR_E_FORMAT", (
+      "%s is not a cache of features: its format is '%s'; expected '%s'"):format(
       where, good and type(rows) == "table" and tostring(rows.format) or "none", about.FORMAT))
   end
   return rows
 end
 
---- Refuse to store what is a part of the step: no cache holds it.
----@param s table  settings; save_text_features: texts are stored too
+--- Refuses to store results of encoders that run within the training step.
+---@param s table  settings; save_text_features: texts are also stored
 ---@param pipe mr.Pipeline
 function about.check(s, pipe)
   if not pipe.autoencoder.apart then

@@ -1,6 +1,6 @@
---- Latents and text features of samples, made once by the encoders and read by training instead of
--- running them. A cache is a folder of pieces, I-of-N for each part of the samples, each a store
--- (core/include/moonreel/index.h). Ref: dataplane 7.
+--- Latents and text features of samples. The encoders compute them once, and training reads them
+-- instead of running the encoders. A cache is a folder of pieces, I-of-N for each part of the
+-- samples; each piece is a store (core/include/moonreel/index.h). Ref: dataplane 7.
 -- @module moonreel.cache
 local T = require "moonreel.core.tensor"
 local about = require "moonreel.cache.about"
@@ -10,10 +10,10 @@ local store = require "moonreel.core.store"
 
 local cache = {}
 
--- what to do about a cache that does not suit a run
+-- advice about a cache that does not fit a run
 local MAKE = "try: moonreel train RECIPE job=extract, or cached = false"
 
---- Where the cache of an index lies unless a recipe says otherwise.
+--- The default path of the cache of an index.
 ---@param index string  NAME.mrx
 ---@return string       NAME.cache
 function cache.beside(index) return (index:gsub("/+$", ""):gsub("%.mrx$", "")) .. ".cache" end
@@ -25,17 +25,17 @@ function cache.piece(path, part, parts) return ("%s/%d-of-%d"):format(path, part
 
 local LATENT, PART = ">c1i8I4I4I2I2I4", ">I4I4"
 
---- The key of a clip's latents: a sample is cut and drawn again in every epoch.
----@param key integer  of the sample
+--- The key of a clip's latents. A sample is cut and drawn again in every epoch.
+---@param key integer  key of the sample
 ---@param at table     epoch, frames, height, width, start
 ---@return string
 function cache.latent_key(key, at)
   return string.pack(LATENT, "L", key, at.epoch, at.frames, at.height, at.width, at.start)
 end
 
---- The key of latents of a part of a clip, encoded apart from it.
----@param key integer  of the sample
----@param at table     as cache.latent_key takes it
+--- The key of latents of a part of a clip that is encoded separately.
+---@param key integer  key of the sample
+---@param at table     as for cache.latent_key
 ---@param part table   first, frames: pixel frames of the clip
 ---@return string
 function cache.part_key(key, at, part)
@@ -43,19 +43,19 @@ function cache.part_key(key, at, part)
 end
 
 --- The key of a caption's features.
----@param key integer     of the sample
+---@param key integer     key of the sample
 ---@param caption string
 ---@return string
 function cache.text_key(key, caption)
   return string.pack(">c1i8", "T", key) .. base.hash128(caption)
 end
 
---- The key of a caption's vector, by that of its features.
+--- The key of a caption's vector, from the key of its features.
 ---@param key string
 ---@return string
 function cache.vector_key(key) return "V" .. key:sub(2) end
 
---- What stands for a sample where no caption is given: all of them share its features.
+--- The key of the empty caption: all samples share its features.
 cache.NULL = 0
 
 -- ---- reading
@@ -63,22 +63,22 @@ cache.NULL = 0
 local Cache = {}
 Cache.__index = Cache
 
--- the pieces of a folder: {part = path}, and how many there should be
+-- the pieces of a folder: {part = path}, and the expected number of pieces
 local function pieces_of(path)
   local found, parts, unfinished = {}, nil, nil
   for _, name in ipairs(base.exists(path .. "/.") and base.list_dir(path) or {}) do
     local i, n = name:match("^(%d+)%-of%-(%d+)$")
     if i and parts and parts ~= math.tointeger(n) then
-      base.raise("MR_E_DATA", ("%s: contains parts of a cache of %d parts and of one of %s; try: "
-        .. "remove the parts that do not belong here"):format(path, parts, n))
+      base.raise("MR_E_DATA", ("%s: contains parts of a cache of %d parts and of another of %s "
+        .. "parts; try: remove the parts that do not belong here"):format(path, parts, n))
     elseif i then
       parts, found[math.tointeger(i)] = math.tointeger(n), path .. "/" .. name
     end
     unfinished = unfinished or name:match("^%d+%-of%-%d+%.part$")
   end
   if not parts then
-    base.raise("MR_E_DATA", unfinished and ("%s/%s: is not complete; try: run the command that "
-      .. "makes it again, it continues where it stopped"):format(path, unfinished)
+    base.raise("MR_E_DATA", unfinished and ("%s/%s is not complete; try: run the command that "
+      .. "makes it again, which continues where it stopped"):format(path, unfinished)
       or ("%s: contains no latents and no text features; %s"):format(path, MAKE))
   end
   for i = 1, parts do
@@ -92,17 +92,18 @@ end
 
 local function shown(value) return value == nil and "absent" or tostring(value) end
 
--- a piece was made by what the run wants
+-- checks that a piece was made with what the run needs
 local function check(path, rows, want)
   for kind, wanted in pairs(want) do
     local have = rows[kind]
     if not have then
-      base.raise("MR_E_DATA", ("%s: holds no %s; try: save_text_features = true where it is made")
+      base.raise("MR_E_DATA", ("%s contains no %s; try: make the cache with save_text_features = "
+        .. "true")
         :format(path, kind))
     end
     local name = about.difference(have, wanted)
     if name then
-      base.raise("MR_E_DATA", ("%s: %s made with %s = %s, this run has %s; %s"):format(path,
+      base.raise("MR_E_DATA", ("%s: %s made with %s = %s, but this run has %s; %s"):format(path,
         kind == "text" and "text features were" or "latents were",
         name == "model" and "a model whose hash" or name, shown(have[name]), shown(wanted[name]),
         MAKE))
@@ -110,7 +111,7 @@ local function check(path, rows, want)
   end
 end
 
--- the rest of opening: what fails closes it
+-- the rest of opening; an error closes the cache
 local function opened(self, f)
   local good, problem = pcall(f)
   if not good then
@@ -120,12 +121,12 @@ local function opened(self, f)
   return self
 end
 
---- Open a cache for a run.
+--- Opens a cache for a run.
 ---@param path string
----@param want table     latents, text: of cache.about.of; those that will be read
----@param given? table   verify: compare every block of the files first
----@return mr.Cache      close it; epochs: those of which it holds latents; unchecked: kinds whose
----   weights are not there to be compared
+---@param want table     latents, text: results of cache.about.of for the kinds to read
+---@param given? table   verify: check every block of the files first
+---@return mr.Cache      the caller closes it; epochs: epochs with latents; unchecked: kinds whose
+---   weights do not exist and so were not compared
 function cache.open(path, want, given)
   local self = setmetatable({ path = path, stores = {}, unchecked = {} }, Cache)
   opened(self, function()
@@ -145,17 +146,18 @@ function cache.open(path, want, given)
   return self
 end
 
---- Refuse a run that draws samples again in more epochs than there are.
----@param epochs integer  in which it draws
+--- Refuses a run that draws samples again in more epochs than the cache has.
+---@param epochs integer  number of epochs with new draws
 function Cache:check_epochs(epochs)
   if epochs > self.epochs then
-    base.raise("MR_E_DATA", ("%s: holds latents of %d epochs, this run draws samples again in %d; "
-      .. "try: dataset.draw_epochs = %d, which repeats them, or make the cache with epochs = %d")
+    base.raise("MR_E_DATA", ("%s contains latents of %d epochs, but this run draws samples again "
+      .. "in %d; try: dataset.draw_epochs = %d, which repeats them, or make the cache with "
+      .. "epochs = %d")
       :format(self.path, self.epochs, epochs, self.epochs, epochs))
   end
 end
 
--- the store of a sample
+-- the store that contains a sample
 local function store_of(self, key)
   for i = 1, self.parts do
     if loader.in_part(key, i, self.parts) then
@@ -168,7 +170,7 @@ local function fail(self, what, ...)
   base.raise("MR_E_DATA", ("%s: %s; %s"):format(self.path, what:format(...), MAKE))
 end
 
--- what there is of a sample whose latents are not there
+-- describes the latents of a sample that exist, when the requested ones do not
 local function latents_there(held, key)
   local near = held:seek(string.pack(">c1i8", "L", key))
   if not near or #near ~= string.packsize(LATENT) then
@@ -179,28 +181,28 @@ local function latents_there(held, key)
     start, epoch) or nil
 end
 
---- Copy the latents of a sample.
+--- Copies the latents of a sample.
 ---@param key integer
----@param at table         as cache.latent_key takes it
+---@param at table         as for cache.latent_key
 ---@param into mr.Tensor   f32, dense
 ---@return boolean         false: the clip could not be read when the cache was made
 function Cache:latents(key, at, into)
   local held = store_of(self, key)
   local bytes = held:read(cache.latent_key(key, at), into)
   if not bytes then
-    fail(self, "no latents of sample %016x as %dx%dx%d from frame %d on, epoch %d; of this sample "
-      .. "there is %s", key, at.frames, at.height, at.width, at.start, at.epoch,
+    fail(self, "there are no latents of sample %016x as %dx%dx%d from frame %d on, epoch %d; of "
+      .. "this sample there is %s", key, at.frames, at.height, at.width, at.start, at.epoch,
       latents_there(held, key) or "nothing")
   end
   local _, room = into:ptr()
   if bytes > 0 and bytes ~= room then
-    fail(self, "latents of sample %016x have %d bytes, this run expects %d", key, bytes, room)
+    fail(self, "latents of sample %016x have %d bytes; this run expected %d", key, bytes, room)
   end
   return bytes > 0
 end
 
---- Latents of what a condition gives of a batch's b-th sample; zeros where it could not be read.
----@param batch table           of a loader
+--- The latents of a condition for sample b of a batch; zeros if the sample could not be read.
+---@param batch table           batch of a loader
 ---@param shape table           frames, height, width
 ---@param b integer
 ---@param part mr.ConditionPart
@@ -215,35 +217,36 @@ function Cache:given(batch, shape, b, part, size)
     frames = shape.frames, height = shape.height, width = shape.width,
     start = batch.starts[b] }, part), z)
   if not bytes then
-    fail(self, "%d frames from frame %d on of sample %016x, which condition_config gives, were not "
-      .. "encoded apart from its clip", part.frames, part.first, key)
+    fail(self, "%d frames from frame %d on of sample %016x, which condition_config needs, were not "
+      .. "encoded separately from its clip", part.frames, part.first, key)
   end
   return z
 end
 
---- Copy the features of a caption to the beginning of a row.
+--- Copies the features of a caption to the beginning of a row.
 ---@param key integer
 ---@param caption string
 ---@param into mr.Tensor  [max_length, width], dense, zeros
----@param vector boolean|nil  its vector, [1, width]
+---@param vector boolean|nil  copy its vector instead, [1, width]
 ---@return integer tokens
 function Cache:text(key, caption, into, vector)
   local name = cache.text_key(key, caption)
   local bytes = store_of(self, key):read(vector and cache.vector_key(name) or name, into)
   if not bytes then
-    fail(self, "no features of the caption '%s' of sample %016x: the caption has changed since the "
-      .. "cache was made, or the sample is new", base.printable(caption:sub(1, 60)), key)
+    fail(self, "there are no features of the caption '%s' of sample %016x: the caption has "
+      .. "changed since the cache was made, or the sample is new", base.printable(caption:sub(1,
+      60)), key)
   end
   local _, room = into:ptr()
   local row = room // into.shape[1]
   if bytes > room or bytes % row ~= 0 then
-    fail(self, "features of sample %016x have %d bytes, this run expects at most %d tokens of %d",
+    fail(self, "features of sample %016x have %d bytes; this run expected at most %d tokens of %d",
       key, bytes, into.shape[1], row)
   end
   return bytes // row
 end
 
---- Samples that could not be read when the cache was made, as the lines of quarantine.jsonl.
+--- The samples that could not be read when the cache was made, as lines of quarantine.jsonl.
 ---@return string
 function Cache:quarantine()
   local texts = {}
@@ -261,10 +264,10 @@ function Cache:close()
 end
 Cache.__close = Cache.close
 
--- ---- what training takes
+-- ---- what training reads
 
---- Clean latents of a batch, and weight 0 for samples that could not be read.
----@param batch table      of a loader
+--- The clean latents of a batch, with weight 0 for samples that could not be read.
+---@param batch table      batch of a loader
 ---@param shape table      frames, height, width, batch
 ---@param size integer[]   {C, t, h, w} of a clip's latents
 ---@return mr.Tensor       f32 [B, C, t, h, w]
@@ -289,7 +292,7 @@ function Cache:batch_latents(batch, shape, size)
   return x0, weights
 end
 
--- rows of a batch from an encoder: y [B, L, width], and how many tokens are in use
+-- the rows of a batch from an encoder: y [B, L, width], and the number of tokens in use
 local function rows_of(self, batch, text, nulls, vector)
   local B, len, L = #batch.weights, {}, vector and 1 or text.max_length
   local y = T.new(text.dtype, { B, L, text.width })
@@ -298,19 +301,19 @@ local function rows_of(self, batch, text, nulls, vector)
     if nulls and nulls[b] then
       key, caption = cache.NULL, ""
     end
-    -- what stands in a slot without a sample counts for nothing
+    -- a slot without a sample has no effect
     len[b] = b > batch.n and 1 or self:text(key, caption,
       y:slice(0, b - 1, b):reshape { L, text.width }, vector)
   end
   return y, len
 end
 
---- Features of a batch's captions, as the text encoders give them.
----@param batch table           of a loader
----@param pipe mr.Pipeline      its text: dtype, max_length, width; vector
----@param dropped boolean[]|nil those whose caption is the null caption
----@param vectorless boolean[]|nil  those of the second encoder
----@return table                as pipe:tokens
+--- The features of a batch's captions, as the text encoders compute them.
+---@param batch table           batch of a loader
+---@param pipe mr.Pipeline      its text encoder: dtype, max_length, width; vector
+---@param dropped boolean[]|nil samples whose caption is replaced by the empty caption
+---@param vectorless boolean[]|nil  the same for the second encoder
+---@return table                as from pipe:tokens
 function Cache:batch_tokens(batch, pipe, dropped, vectorless)
   local y, len = rows_of(self, batch, pipe.text, pipe.null_encoded and dropped or nil)
   return { y = y, len = T.from({ #len }, len, "i32"),
@@ -322,10 +325,10 @@ end
 local Piece = {}
 Piece.__index = Piece
 
---- Begin a piece, or go on with it.
----@param path string   of the cache
----@param rows table    latents, text: of cache.about.of; epochs, part, parts, index
----@return mr.CachePiece|nil  close it; nil: it is finished already
+--- Begins a piece, or continues it.
+---@param path string   folder of the cache
+---@param rows table    latents, text: results of cache.about.of; epochs, part, parts, index
+---@return mr.CachePiece|nil  the caller closes it; nil: it is finished already
 function cache.create(path, rows)
   local folder = cache.piece(path, rows.part, rows.parts)
   local text = about.encode(rows)
@@ -335,10 +338,9 @@ function cache.create(path, rows)
     end
     local old = about.decode(other, where)
     check(where, old, { latents = rows.latents, text = rows.text })
-    base.raise("MR_E_DATA", ("%s: was made with epochs = %s of index %s, this command has epochs = "
-      .. "%s of index %s; try: the old values, another folder, or remove the cache"):format(where,
-      old.epochs,
-      old.index, rows.epochs, rows.index))
+    base.raise("MR_E_DATA", ("%s was made with epochs = %s of index %s, but this command has "
+      .. "epochs = %s of index %s; try: the old values, another folder, or remove the cache")
+      :format(where, old.epochs, old.index, rows.epochs, rows.index))
   end
   if base.exists(folder) then
     local held <close> = store.open(folder)
@@ -356,31 +358,31 @@ function cache.create(path, rows)
   end)
 end
 
---- Where samples that cannot be read are listed; the list stays in the piece.
+--- The file that lists samples which cannot be read; it stays in the piece.
 function Piece:quarantine() return self.path .. ".part/quarantine.jsonl" end
 
---- A text of the last commit.
+--- Returns a text of the last commit.
 function Piece:text(name) return self.store:text(name) end
 
---- Is there a value of this key?
+--- Does a value with this key exist?
 function Piece:has(key) return self.store:has(key) end
 
---- Add a value: a dense tensor, or "" for what cannot be read.
+--- Adds a value: a dense tensor, or "" for a sample that cannot be read.
 function Piece:put(key, value) self.store:put(key, value) end
 
---- Bytes that wait for a commit.
+--- The bytes that wait for a commit.
 function Piece:waiting() return self.store:waiting() end
 
---- All that waits goes to the disk together with a text.
+--- Writes everything that waits to the disk, together with a text.
 function Piece:commit(name, text) self.store:commit(name, text) end
 
---- Seal it.
+--- Seals the piece.
 function Piece:finish()
   self.store:finish()
   self.finished = true
 end
 
---- What is committed stays; of a piece that holds nothing yet nothing does.
+--- Closes the piece. Committed values remain; a piece without values is removed.
 function Piece:close()
   if not self.closed and #self.store == 0 and not self.finished then
     base.remove_dir(self.path .. ".part")

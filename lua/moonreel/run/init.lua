@@ -1,6 +1,6 @@
---- Run directories: makes them, locks them, writes and reads their journal. outputs/NNN-name/ holds
--- recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/; a run of several stages holds
--- settings.json and stages/NAME/, each with these files.
+--- Run directories: creates them, locks them, writes and reads their journal. outputs/NNN-name/
+-- contains recipe.lua, settings.json, journal.jsonl, ckpt/, samples/, log/. A run of several stages
+-- contains settings.json and stages/NAME/, each with these files.
 -- @module moonreel.run
 local core = require "moonreel.core.run"
 local core_journal = require "moonreel.core.journal"
@@ -9,25 +9,24 @@ local json = require "moonreel.core.json"
 
 local run = {}
 
---- Make outputs/NNN-name, NNN = 1 + the largest number there, with ckpt/, samples/ and log/, or
--- with stages/ alone.
+--- Creates outputs/NNN-name with ckpt/, samples/ and log/, or with only stages/. NNN is 1 + the
+-- largest number there.
 ---@param staged boolean|nil
 ---@return string path
 function run.create(outputs, name, staged) return core.create(outputs, name, staged) end
 
---- Make RUN/stages/NAME with ckpt/, samples/ and log/; one that is there is taken as it is.
+--- Creates RUN/stages/NAME with ckpt/, samples/ and log/. An existing folder is used unchanged.
 ---@return string path
 function run.stage(path, name) return core.stage(path, name) end
 
---- The stages of a run that have begun, oldest first, as {name, path}; nil for a run without
--- stages.
+--- The stages of a run that have begun, oldest first, as {name, path}; nil: the run has no stages.
 ---@return table[]|nil
 function run.stages(path)
   if not base.exists(path .. "/stages/.") then
     return nil
   end
   local file, begun = path .. "/settings.json", {}
-  -- a launch killed at once may have made the directory alone
+  -- a launch that was killed early may have created only the directory
   if not base.exists(file) then
     return begun
   end
@@ -40,7 +39,7 @@ function run.stages(path)
   return begun
 end
 
---- The run that a directory is a stage of, and the stage's name; nil when it is no stage.
+--- The run of a stage directory, and the stage's name; nil: it is not a stage.
 function run.outer(path)
   local outer, name = path:match("^(.*)/stages/([^/]+)$")
   if outer and base.exists(outer .. "/settings.json") then
@@ -48,11 +47,11 @@ function run.outer(path)
   end
 end
 
---- Become the one writer of a run directory; raises MR_E_LOCK naming the owner.
+--- Acquires the lock of a run directory as its only writer; raises MR_E_LOCK with the owner.
 -- The lock has id(), fence(), dir(), check(), close().
 function run.lock(path) return core.lock(path) end
 
---- Who holds a run: {run = id, fence, owned, dead, host, pid}.
+--- The owner of a run's lock: {run = id, fence, owned, dead, host, pid}.
 function run.owner(path) return core.owner(path) end
 
 ---@class mr.RunJournal
@@ -60,40 +59,40 @@ local Journal = {}
 Journal.__index = Journal
 Journal.__name = "mr.RunJournal"
 
---- Open <path>/journal.jsonl for append. A line cut by a crash is removed.
+--- Opens <path>/journal.jsonl to append. A line that a crash cut off is removed.
 ---@return mr.RunJournal
 function run.journal(path)
   return setmetatable({ handle = core_journal.open(path .. "/journal.jsonl") }, Journal)
 end
 
---- Append one entry: a table of JSON values. Where the disk does not take it, it waits in memory
--- and is written before the next one.
+--- Appends an entry, a table of JSON values. If the disk does not accept it, it waits in memory and
+-- is written before the next entry.
 function Journal:append(entry) self.handle:append(json.encode(entry)) end
 
---- Entries that wait for the disk: their number, why, and how many were left out for good because
--- too many waited.
+--- Entries that wait for the disk: their number, the reason, and how many were dropped because too
+-- many waited.
 ---@return integer waiting
 ---@return string reason
 ---@return integer left_out
 function Journal:waiting() return self.handle:waiting() end
 
---- Make all entries so far durable; raises MR_E_IO, also while entries wait.
+--- Makes all entries so far durable; raises MR_E_IO, also while entries wait.
 function Journal:sync() self.handle:sync() end
 
---- Close; harmless twice.
+--- Closes the journal. It may be called twice.
 function Journal:close() self.handle:close() end
 Journal.__close = Journal.close
 
---- The directory in which a run was started first: relative paths of its recipe count from there.
----@param dir string  of the run
----@return string|nil  absolute; nil where its journal does not begin with it
+--- The directory in which a run was first started. Relative paths of its recipe start there.
+---@param dir string  folder of the run
+---@return string|nil  absolute; nil: its journal does not begin with this entry
 function run.began_in(dir)
   local first = base.exists(dir .. "/journal.jsonl") and run.entries(dir)()
   return first and type(first.directory) == "string" and first.directory or nil
 end
 
---- Iterate over the entries of a journal file or run directory, oldest first. A cut last line is
--- not given; a line that is no object of JSON is skipped.
+--- Iterates over the entries of a journal file or run directory, oldest first. An incomplete last
+-- line is left out; a line that is not a JSON object is skipped.
 ---@param path string  run directory or file
 ---@return fun(): table?
 function run.entries(path)
