@@ -14,7 +14,7 @@ local FILE = "(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4)"
 local DASHES = "-\u{58A}\u{5BE}\u{1400}\u{1806}\u{2010}-\u{2015}\u{2E17}\u{2E1A}\u{2E3A}\u{2E3B}"
   .. "\u{2E40}\u{301C}\u{3030}\u{30A0}\u{FE31}\u{FE32}\u{FE58}\u{FE63}\u{FF0D}"
 
--- {pattern, what takes its place} before and behind the HTML
+-- {pattern, replacement}, before and after the HTML is removed
 local before = {
   { "<person>", "person" }, -- 2
   { [[\b(?:https?:(?:/{1,3}|[a-zA-Z0-9%])|]] .. HOST .. ")", "" }, -- 3
@@ -70,14 +70,14 @@ local function apply(rules, codes)
   return codes
 end
 
--- %41 and + of addresses as characters
+-- decodes %41 and + of URLs
 local function unquote(text)
   return (text:gsub("%+", " "):gsub("%%(%x%x)", function(hex)
     return string.char(tonumber(hex, 16))
   end))
 end
 
--- all rules, once
+-- applies all rules once
 local function pass(text)
   local codes = unicode.lower(unicode.strip(unicode.codes(unquote(text)))) -- 1
   codes = apply(before, codes)
@@ -87,12 +87,12 @@ local function pass(text)
   return unicode.text(unicode.strip(codes))
 end
 
---- A caption by all rules, which are applied twice, as the reference does.
+--- Cleans a caption by all rules. They are applied twice, as in the reference.
 ---@param text string
 ---@return string
 function clean.caption(text) return pass(pass(text)) end
 
---- A caption that is not to be cleaned: small letters, no white space around it.
+--- A caption without cleaning: in lower case, without white space at both ends.
 ---@param text string
 ---@return string
 function clean.plain(text)

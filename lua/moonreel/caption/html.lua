@@ -1,11 +1,11 @@
---- Removes HTML from text: drops tags and comments, replaces names of characters. Like Python's
--- parser, it keeps incomplete and unknown tags of text that is not a page.
+--- Removes HTML from text: drops tags and comments, and replaces character references. Like
+-- Python's parser, it keeps incomplete and unknown tags in text that is not a page.
 -- @module moonreel.caption.html
 local unicode = require "moonreel.caption.unicode"
 
 local html = {}
 
--- the end of a tag whose name begins behind at: quotes behind = may hold >; nil: it has none
+-- the end of a tag whose name begins after `at`: quotes after = may contain >; nil: there is no end
 local function end_of_tag(text, at)
   while true do
     local i = text:find("[>=]", at)
@@ -25,10 +25,10 @@ local function end_of_tag(text, at)
   end
 end
 
--- elements whose text is not part of the page's
+-- elements whose text is not part of the page's text
 local silent = { script = true, style = true, template = true, rt = true, rp = true }
 
--- the last byte of an element that is silent, of which the tag at `at` ends at `last`
+-- the last byte of such an element, whose tag at `at` ends at `last`
 local function end_of_element(text, at, last)
   local name = text:match("^<(%a[^%s/>]*)", at):lower()
   if not silent[name] or text:sub(last - 1, last - 1) == "/" then
@@ -55,25 +55,25 @@ local function markup(text, at)
   return nil
 end
 
--- what numbers below 256 mean that are no characters: those of Windows, which pages mean by them
+-- references below 256 that are not characters mean those of Windows, as pages use them
 local windows = table.pack(utf8.codepoint(
   "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8D}Ž\u{8F}\u{90}‘’“”•–—˜™š›œ\u{9D}žŸ", 1, -1))
 
--- the character that a reference at a & stands for, and its last byte; nil: it is text
+-- the character of a reference at a &, and its last byte; nil: it is text
 local function reference(text, at)
   local number, last = text:match("^&#(%d+)()", at)
   if not number then
     number, last = text:match("^&#[xX](%x+)()", at)
     number = number and "0x" .. number
   end
-  -- another character ends it, which a number at the end of the text lacks
+  -- another character must end it; a number at the end of the text is not a reference
   if number and text:find("^%X", last) then
     local code = math.tointeger(tonumber(number)) or -1
     code = windows[code - 0x7f] or code
     local good = code >= 0 and code < 0x110000 and (code < 0xd800 or code > 0xdfff)
     return utf8.char(good and code or 0xfffd), text:find("^;", last) and last or last - 1
   end
-  -- a name ends before another character, which a name at the end of the text lacks
+  -- another character must end a name; a name at the end of the text is not a reference
   local name, stop = text:match("^&(%a[%w.%-]*)()", at)
   if not name or stop > #text then
     return nil
@@ -99,7 +99,7 @@ function html.text(text)
       last, put = markup(text, i)
       put = last and (put or "") or nil
       if last == false then
-        -- up to the next >, else to the next <, is text
+        -- everything up to the next >, else to the next <, is text
         last = text:find(">", i + 1, true) or (text:find("<", i + 1, true) or i + 1) - 1
       end
     else

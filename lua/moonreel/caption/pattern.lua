@@ -1,5 +1,5 @@
---- Regular expressions over lists of characters, as far as the rules of captions need them: Lua's
--- patterns lack alternatives, word boundaries and classes of all scripts.
+--- Regular expressions over lists of characters, as far as the rules for captions need them: Lua's
+-- patterns have no alternatives, word boundaries or classes of all scripts.
 --
 -- Supported: characters, classes [a-z], [^...], \b \d \D \s \S \w \n and escaped characters, groups
 -- (...) and (?:...), alternatives, (?!...), ^, $, and ? * + {m,n} after one character; after a
@@ -26,7 +26,7 @@ local classes = {
 
 local function one(code) return function(c) return c == code end end
 
--- a test for the character behind a backslash
+-- a test for the character after a backslash
 local function escaped(p)
   local letter = utf8.char(p.codes[p.at + 1])
   p.at = p.at + 2
@@ -36,7 +36,7 @@ end
 
 local function peek(p, text) return p.codes[p.at] == utf8.codepoint(text) end
 
--- [...] behind its bracket
+-- the inside of [...] after its bracket
 local function set(p)
   local tests, singles, ranges = {}, {}, {}
   local negated = peek(p, "^")
@@ -120,7 +120,7 @@ end
 
 local counts = { [42] = { 0, math.huge }, [43] = { 1, math.huge }, [63] = { 0, 1 } }
 
--- an atom and how often it may stand
+-- an atom and its repetition
 local function repeated(p)
   local node = atom(p)
   local count = counts[p.codes[p.at]]
@@ -140,7 +140,7 @@ local function repeated(p)
     p.at = close + 1
   end
   if count and node.kind ~= "one" and count[2] ~= 1 then
-    refuse(p, "only ? may follow a group")
+    refuse(p, "a group can only be followed by ?")
   end
   return count and { kind = "repeat", node, least = count[1], most = count[2] } or node
 end
@@ -160,8 +160,8 @@ function alternatives(p)
   return list
 end
 
--- ---- matching: a node and what follows it become a function from a place to the end of a match,
--- or nil; `m` holds the text and what groups found
+-- ---- matching: a node and what follows it become a function from a position to the end of a
+-- match, or nil; `m` contains the text and the contents of groups
 
 local link = {}
 
@@ -175,15 +175,16 @@ function link.one(m, node, follow)
   end
 end
 
--- a group that may be absent
+-- an optional group
 local function optional(m, node, follow)
   local with = chain(m, node[1], follow)
   return function(at) return with(at) or follow(at) end
 end
 
--- Characters in a row. What follows depends on its place alone, so that a place where it failed is
--- never tried again: `known` holds the run, from first to before stop, and that all places from
--- failed to stop are in vain. Without it long texts take time by the square of their length.
+-- A repetition of characters. What follows depends only on the position, so a position where it
+-- failed is never tried again: `known` contains the run, from `first` to before `stop`, and records
+-- that all positions from `failed` to `stop` fail. Without it the time for long texts would grow
+-- with the square of their length.
 link["repeat"] = function(m, node, follow)
   local test, least, most = node[1].test, node.least, node.most
   if node[1].kind ~= "one" then
@@ -281,7 +282,7 @@ function link.last(m, _, follow)
   end
 end
 
--- ---- where a match can begin: a test of its first character; nil: anywhere
+-- ---- the first character of a match: a test; nil: a match can begin anywhere
 
 local first_of
 
@@ -299,7 +300,7 @@ begins = {
     end
     return test
   end,
-  -- what may be absent leaves the beginning to what follows
+  -- after an optional node the following node also decides
   row = function(node)
     local test = function() return false end
     for _, part in ipairs(node) do
@@ -324,25 +325,25 @@ function first_of(node) return begins[node.kind] and begins[node.kind](node) end
 local Pattern = {}
 Pattern.__index = Pattern
 
---- Read a pattern.
+--- Reads a pattern.
 ---@param source string
 ---@return moonreel.Pattern
 function pattern.new(source)
   local p = { source = source, codes = unicode.codes(source), at = 1, groups = 0 }
   local tree = alternatives(p)
   if p.at <= #p.codes then
-    refuse(p, "a ) too many")
+    refuse(p, "there is a ) without a (")
   end
   local m = { codes = {}, starts = {}, stops = {} }
   m.run = chain(m, tree, function(at) return at end)
   return setmetatable({ m = m, begins = first_of(tree) }, Pattern)
 end
 
---- Put something in place of every match.
+--- Replaces every match.
 ---@param codes integer[]
----@param with string     \1 stands for what the first group found
+---@param with string     \1 means the contents of the first group
 ---@return integer[] codes
----@return integer count  of matches
+---@return integer count  number of matches
 function Pattern:replace(codes, with)
   local m, out, at, count = self.m, {}, 1, 0
   local put = unicode.codes(with)

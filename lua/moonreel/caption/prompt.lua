@@ -14,34 +14,35 @@ end
 
 local KEYS = { reference_path = true, mask_strategy = true }
 
---- Take the JSON off a prompt: A bird{"reference_path": "a.png", "mask_strategy": "0"}.
+--- Splits the JSON from a prompt: A bird{"reference_path": "a.png", "mask_strategy": "0"}.
 ---@param text string
 ---@return string words
----@return table fields  reference_path, mask_strategy: texts, where the prompt gives them
+---@return table fields  reference_path, mask_strategy: texts, if the prompt contains them
 function prompt.extract(text)
   local at = text:find("{", 1, true)
   if not at then
     return text, {}
   end
   if text:find("{", at + 1, true) then
-    refuse(text, "more than one {; expected one group of JSON at its end")
+    refuse(text, "it contains more than one {; expected one JSON object at its end")
   end
   local good, fields = pcall(json.decode, text:sub(at), "the JSON of a prompt")
   if not good or type(fields) ~= "table" or json.is_array(fields) and next(fields) then
-    refuse(text, "its {...} is no JSON object: %s", tostring(not good and fields.message or "list"))
+    refuse(text, "its {...} is not a JSON object: %s", tostring(not good and fields.message
+      or "list"))
   end
   for key, value in pairs(fields) do
     if not KEYS[key] then
       refuse(text, "unknown key '%s' in its JSON; expected reference_path or mask_strategy", key)
     end
     if type(value) ~= "string" then
-      refuse(text, "%s in its JSON is no text", key)
+      refuse(text, "%s in its JSON is not a text", key)
     end
   end
   return text:sub(1, at - 1), fields
 end
 
--- |0| a |2| b: loops and texts as they stand; nil: one text for all loops
+-- |0| a |2| b: loops and unchanged texts; nil: one text for all loops
 local function segments(text)
   if text:sub(1, 3) ~= "|0|" then
     return nil
@@ -56,7 +57,8 @@ local function segments(text)
       refuse(text, "segment %d: expected |LOOP|TEXT, got '%s'", #loops + 1, parts[i])
     end
     if loops[1] and loop < loops[#loops] then
-      refuse(text, "segment %d begins at loop %d, the one before at %d", #loops + 1, loop,
+      refuse(text, "segment %d begins at loop %d, but the one before begins at %d", #loops + 1,
+        loop,
         loops[#loops])
     end
     loops[#loops + 1], texts[#texts + 1] = loop, parts[i + 1]
@@ -69,7 +71,7 @@ local function strip(text) return unicode.text(unicode.strip(unicode.codes(text)
 --- The texts of a prompt, one per segment.
 ---@param text string
 ---@return string[] texts
----@return integer[]|nil loops  from which loop on each one holds; nil: one text for all
+---@return integer[]|nil loops  first loop of each text; nil: one text for all loops
 function prompt.split(text)
   local texts, loops = segments(text)
   if not texts then
@@ -81,7 +83,7 @@ function prompt.split(text)
   return texts, loops
 end
 
---- The prompt of texts and loops.
+--- Joins texts and loops to a prompt.
 ---@param texts string[]
 ---@param loops integer[]|nil
 ---@return string
@@ -96,7 +98,7 @@ function prompt.merge(texts, loops)
   return table.concat(parts)
 end
 
---- The text of a prompt in a loop, as it stands: of the last segment that has begun.
+--- The unchanged text of a prompt in a loop: that of the last segment that has begun.
 ---@param text string
 ---@param loop integer  from 0
 ---@return string
@@ -111,14 +113,14 @@ function prompt.at(text, loop)
   return found
 end
 
--- a label, and what is written behind a text that lacks it
+-- a label, and the text that is appended if the label is missing
 local labels = {
   { "aes", "aesthetic score:", " aesthetic score: %.1f." },
   { "flow", "motion score:", " motion score: %.1f." },
   { "camera_motion", "camera motion:", " camera motion: %s." },
 }
 
---- Write scores behind a text, those whose label it lacks.
+--- Appends scores to a text, except those whose label it contains.
 ---@param text string
 ---@param scores table  aes, flow: numbers; camera_motion: text
 ---@return string
@@ -133,11 +135,12 @@ function prompt.score(text, scores)
   return out
 end
 
---- A prompt as text encoders take it loop by loop: JSON off, scores behind every segment, clean.
+--- Prepares a prompt for text encoders, loop by loop: without JSON, with scores after every
+-- segment, cleaned.
 ---@param text string
----@param how table|nil  aes, flow, camera_motion; clean = false: small letters alone
+---@param how table|nil  aes, flow, camera_motion; clean = false: only lower case
 ---@return string prompt  for prompt.at
----@return table fields   as of prompt.extract
+---@return table fields   as from prompt.extract
 function prompt.prepare(text, how)
   how = how or {}
   local words, fields = prompt.extract(text)
@@ -164,10 +167,11 @@ function prompt.references(text)
       base.raise("MR_E_USAGE", ("reference_path '%s': reference %d has no path; expected "
         .. "FILE;FILE"):format(text, #paths - 1))
     elseif path:find("^%a[%w+.-]*://") then
-      base.raise("MR_E_USAGE", ("reference_path: reference %d, %s, is an address; nothing is ever "
+      base.raise("MR_E_USAGE", ("reference_path: reference %d, %s, is a URL; nothing is ever "
         .. "downloaded; try: the path of a file"):format(#paths - 1, path))
     elseif not base.exists(path) then
-      base.raise("MR_E_DATA", ("reference_path: reference %d, %s: no such file"):format(#paths - 1,
+      base.raise("MR_E_DATA", ("reference_path: reference %d, %s: there is no such file"):format(
+        #paths - 1,
         path))
     end
   end

@@ -1,5 +1,5 @@
---- Texts as lists of characters. Classes and lower case are those of Python, for which the rules of
--- captions were written.
+--- Texts as lists of characters. Character classes and lower case are those of Python, for which
+-- the rules for captions were written.
 -- @module moonreel.caption.unicode
 local tables = require "moonreel.caption.unicode_tables"
 
@@ -7,7 +7,7 @@ local unicode = {}
 
 local REPLACEMENT = 0xfffd
 
--- a list of ranges as sorted firsts and lasts
+-- converts a list of ranges to sorted first and last codes
 local function ranges_of(text)
   local firsts, lasts, at = {}, {}, 0
   for first, more in text:gmatch("(%x+)%-?(%x*)") do
@@ -19,7 +19,7 @@ local function ranges_of(text)
   return firsts, lasts
 end
 
--- is a code in one of the ranges? ASCII by a Lua pattern of its own
+-- is a code in one of the ranges? ASCII codes use a Lua pattern
 local function class(text, ascii)
   local firsts, lasts = ranges_of(text)
   local low = {}
@@ -65,12 +65,12 @@ for name, code in tables.names:gmatch("(%w+)=(%d+)") do
   names[name] = math.tointeger(code)
 end
 
---- The character that HTML calls so; nil: it knows no such name.
+--- The character with this name in HTML; nil: there is no such name.
 ---@param name string
 ---@return integer|nil
 function unicode.named(name) return names[name] end
 
---- Codes of a text; a byte that is no UTF-8 becomes U+FFFD.
+--- The codes of a text; a byte that is not UTF-8 becomes U+FFFD.
 ---@param text string
 ---@return integer[]
 function unicode.codes(text)
@@ -89,7 +89,7 @@ function unicode.codes(text)
   return out
 end
 
---- The text of codes.
+--- The text of a list of codes.
 ---@param codes integer[]
 ---@return string
 function unicode.text(codes)
@@ -100,13 +100,13 @@ function unicode.text(codes)
   return table.concat(parts)
 end
 
--- sigma ends a word with another letter
+-- a sigma at the end of a word, after another letter, has a different form
 local SIGMA, FINAL = 0x3a3, 0x3c2
 local DOTTED_I = 0x130
 
 local function is_letter(c) return c ~= nil and unicode.is_word(c) and not unicode.is_digit(c) end
 
---- Small letters.
+--- Converts to lower case.
 ---@param codes integer[]
 ---@return integer[]
 function unicode.lower(codes)
@@ -127,7 +127,7 @@ function unicode.lower(codes)
   return out
 end
 
---- The same without white space at both ends.
+--- Removes white space at both ends.
 ---@param codes integer[]
 ---@return integer[]
 function unicode.strip(codes)

@@ -48,7 +48,7 @@ end
 local function open(which, path)
   local field, _, form = table.unpack(FILES[which])
   if not base.exists(path) then
-    base.raise("MR_E_CKPT", ("%s: there is no file '%s', and moonreel downloads nothing; "
+    base.raise("MR_E_CKPT", ("%s: there is no file '%s', and nothing is downloaded; "
       .. "expected %s; try: put it there, %s = \"FILE\", or "
       .. "vae_loss_config.perceptual_loss_weight = 0 without this loss")
       :format(field, path, form, field))

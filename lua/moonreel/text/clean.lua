@@ -2,8 +2,8 @@
 -- @module moonreel.text.clean
 local base = require "moonreel.core.base"
 
---- Control characters and broken UTF-8 as \xHH: C0, DEL, the C1 block, marks that turn the
--- direction of writing.
+--- Writes control characters and broken UTF-8 as \xHH: C0, DEL, the C1 block, and marks that change
+-- the direction of text.
 ---@param text any
 ---@return string
 return function(text) return base.printable(tostring(text)) end

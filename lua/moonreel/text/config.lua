@@ -3,7 +3,7 @@
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 
---- Its fields; raises where it is no JSON, or another value.
+--- Returns its fields; raises an error if the file is not a JSON object.
 ---@param path string
 ---@return table
 return function(path)

@@ -5,9 +5,9 @@ local base = require "moonreel.core.base"
 
 local csv = {}
 
-local MARK = "^\xEF\xBB\xBF" -- some editors begin a text with it
+local MARK = "^\xEF\xBB\xBF" -- some editors write it at the start of a file
 
--- the field that begins at a place, and the place behind it
+-- the field at a position, and the position after it
 local function field(text, at, where, line)
   if text:sub(at, at) ~= '"' then
     local stop = text:find("[,\r\n]", at) or #text + 1
@@ -26,7 +26,7 @@ local function field(text, at, where, line)
   return text:sub(at + 1, stop - 1):gsub('""', '"'), stop + 1
 end
 
--- the records of a text: lists of fields with the line that each begins at
+-- the records of a text: lists of fields, with the line number of each
 local function records(text, where)
   local list, at, line = {}, 1, 1
   while at <= #text do
@@ -48,10 +48,10 @@ local function records(text, where)
   return list
 end
 
---- Rows of a table whose first record names its columns.
+--- Returns the rows of a table whose first record contains the names of its columns.
 ---@param text string
----@param where string  for errors
----@return table[] rows  {name = field, ...}; line: where it begins
+---@param where string  name of the file, for errors
+---@return table[] rows  {name = field, ...}; line: number of its first line
 ---@return table<string, boolean> columns
 function csv.rows(text, where)
   local list, rows, columns = records(text:gsub(MARK, ""), where), {}, {}
@@ -61,7 +61,7 @@ function csv.rows(text, where)
   end
   for i, record in ipairs(list) do
     if #record ~= #head then
-      base.raise("MR_E_DATA", ("%s:%d: a row of %d fields; expected %d, as the first line names "
+      base.raise("MR_E_DATA", ("%s:%d: the row has %d fields; expected %d, as the first line names "
         .. "them; try: quotes around a text with commas"):format(where, record.line, #record,
         #head))
     end

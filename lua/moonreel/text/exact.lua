@@ -6,6 +6,6 @@ local json = require "moonreel.core.json"
 ---@return string
 return function(x)
   local text = json.encode(x)
-  -- JSON of ours tells 8.0 from 8
+  -- moonreel's JSON distinguishes 8.0 from 8
   return text:sub(-2) == ".0" and text:sub(1, -3) or text
 end

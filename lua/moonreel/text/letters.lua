@@ -1,8 +1,8 @@
---- Letters for pictures: capitals, digits and signs of 3 x 5 dots each.
+--- Letters for pictures: capital letters, digits and signs of 3 x 5 dots each.
 -- @module moonreel.text.letters
 local letters = {}
 
--- rows from the top as bits
+-- rows from the top, as bits
 local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = { 7, 1, 7, 4, 7 },
   ["3"] = { 7, 1, 7, 1, 7 }, ["4"] = { 5, 5, 7, 1, 1 }, ["5"] = { 7, 4, 7, 1, 7 },
   ["6"] = { 7, 4, 7, 5, 7 }, ["7"] = { 7, 1, 1, 1, 1 }, ["8"] = { 7, 5, 7, 5, 7 },
@@ -19,12 +19,12 @@ local glyphs = { ["0"] = { 7, 5, 5, 5, 7 }, ["1"] = { 2, 6, 2, 2, 7 }, ["2"] = {
   Q = { 2, 5, 5, 6, 3 }, R = { 6, 5, 6, 5, 5 }, S = { 3, 4, 2, 1, 6 }, T = { 7, 2, 2, 2, 2 },
   U = { 5, 5, 5, 5, 7 }, V = { 5, 5, 5, 5, 2 }, W = { 5, 5, 7, 7, 5 }, X = { 5, 5, 2, 5, 5 },
   Y = { 5, 5, 2, 2, 2 }, Z = { 7, 1, 2, 4, 7 } }
-local OTHER <const> = { 0, 7, 5, 7, 0 } -- what has no glyph
+local OTHER <const> = { 0, 7, 5, 7, 0 } -- shown for characters without a glyph
 
---- Pixels from one letter to the next, and of a line of letters: a dot is 2 x 2 pixels.
+--- Width and height of a letter in pixels, with its margin; a dot is 2 x 2 pixels.
 letters.width, letters.height = 8, 10
 
---- Write a text: calls put(x, y) for each pixel of its letters, from (0, 0) at the upper left on.
+--- Writes a text: calls put(x, y) for each pixel of its letters; (0, 0) is the upper left corner.
 ---@param text string  UTF-8; small letters are written as capitals
 ---@param put fun(x: integer, y: integer)
 function letters.write(text, put)

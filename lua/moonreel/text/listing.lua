@@ -1,4 +1,4 @@
---- Lists of rows that print as a table and are ordinary Lua lists for programs.
+--- Lists of rows that print as a table, and that programs can use as ordinary Lua lists.
 -- @module moonreel.text.listing
 local clean = require "moonreel.text.clean"
 
@@ -9,7 +9,7 @@ Listing.__index = Listing
 Listing.__name = "moonreel.Listing"
 local hidden = setmetatable({}, { __mode = "k" })  -- listing -> {columns, note}
 
---- Sizes for people.
+--- A size as readable text.
 ---@param bytes number
 ---@return string
 function listing.size(bytes)
@@ -21,7 +21,7 @@ function listing.size(bytes)
   return ("%d B"):format(bytes)
 end
 
---- A shape for people: [2,3].
+--- A shape as readable text: [2,3].
 function listing.shape(shape) return "[" .. table.concat(shape, ",") .. "]" end
 
 ---@param rows table[]
@@ -36,7 +36,7 @@ end
 --- Is this a listing?
 function listing.is(value) return getmetatable(value) == Listing end
 
---- Rows for which f is true, or whose fields equal those of a table.
+--- The rows for which f is true, or whose fields equal those of a table.
 ---@param want function|table
 function Listing:where(want)
   local out = {}
@@ -56,7 +56,7 @@ function Listing:where(want)
   return listing.new(out, hidden[self].columns, ("%d of %d"):format(#out, #self))
 end
 
---- The rows in order of one field, the largest first.
+--- The rows sorted by a field, the largest value first.
 ---@param key string
 function Listing:by(key)
   local out = { table.unpack(self) }
@@ -92,7 +92,7 @@ end
 
 function Listing:__tostring() return text_of(self, Listing.most_rows) end
 
---- Print every row.
+--- Prints every row.
 function Listing:all() print(text_of(self, math.huge)) end
 
 return listing

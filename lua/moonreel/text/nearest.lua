@@ -1,8 +1,8 @@
 --- Finds the known name that a mistyped name most likely means.
 -- @module moonreel.text.nearest
 
---- Nearest of `names` to `name`, or nil when none is near: letters added, dropped, changed or
--- swapped count one each, up to a quarter of the name.
+--- Returns the name of `names` that is nearest to `name`; nil: none is near. Each added, dropped,
+-- changed or swapped letter counts one; the limit is a quarter of the name.
 ---@param name string
 ---@param names string[]
 ---@return string|nil

@@ -1,4 +1,4 @@
---- Tables of options: a function declares its options once; reading refuses other names, and help()
+--- Tables of options. A function declares its options once; reading refuses other names, and help()
 -- prints the declaration. Options that are passed on to the core are declared here in the same
 -- form.
 -- @module moonreel.text.options
@@ -7,7 +7,7 @@ local nearest = require "moonreel.text.nearest"
 
 local options = {}
 
---- All declared lists of fields, by the function they belong to.
+--- All declared lists of fields, by the name of their function.
 options.declared = {}
 
 local function fail(...) base.raise("MR_E_USAGE", string.format(...)) end
@@ -23,7 +23,7 @@ local function unknown(who, key, names)
   fail("%s: no option '%s'; it takes %s", who, key, table.concat(names, ", "))
 end
 
--- "integer|text" takes either; a type that is no plain one stands for itself in the text alone
+-- "integer|text" accepts either; other type names are only shown, not checked
 local plain = { integer = true, number = true, boolean = true, text = true, table = true,
   ["function"] = true }
 
@@ -44,12 +44,12 @@ local function fits(kind, value)
   return false
 end
 
---- Declare the fields of a function's options.
----@param who string      the function as people call it: "data.loader"
+--- Declares the fields of a function's options.
+---@param who string      name of the function for users: "data.loader"
 ---@param fields table[]  rows {name, kind, doc, default = value}; kind "integer", "number",
 ---   "boolean", "text", "table", "function", several with | between, or the name of a class
----@return fun(given: table|nil): table read  a table with the defaults filled in; raises MR_E_USAGE
----   for a field that is not declared (with the nearest name) or of another kind
+---@return fun(given: table|nil): table read  returns a table with the defaults filled in; raises
+---   MR_E_USAGE for an unknown field (with the nearest name) or a wrong type
 function options.declare(who, fields)
   local names, rows = {}, {}
   for i, field in ipairs(fields) do

@@ -1,4 +1,5 @@
---- Output of a run whose reader may disappear (`| head`, a closed terminal); the run continues.
+--- Output of a run whose reader may disappear (`| head`, a closed terminal) while the run
+-- continues.
 -- @module moonreel.text.output
 local process = require "moonreel.core.process"
 
@@ -6,11 +7,11 @@ local output = {}
 
 local GONE <const> = { [5] = true, [32] = true } -- EIO of a closed terminal, EPIPE
 
---- From now on no reader of standard output or error ends this process by going away, nor those
--- that it starts.
+--- From now on this process and its children continue if the reader of standard output or standard
+-- error goes away.
 function output.outlive() process.outlive_readers() end
 
---- Write texts to a stream at once. When its reader is gone, these and all later ones are dropped.
+--- Writes texts to a stream at once. If its reader is gone, these and all later texts are dropped.
 ---@param file file*
 ---@param ... string
 ---@return boolean    false: the reader is gone

@@ -1,22 +1,22 @@
 --- Matches Lua's patterns in a time that grows only with the sizes of text and pattern. Lua's own
--- matcher tries all ways in which a pattern with several repetitions may match, and there can be
--- far too many of them. This matcher never repeats an attempt that failed at a place of the text,
--- because whether the rest of a pattern matches does not depend on the way that led there.
--- Patterns for which it does depend on it, those with %1 to %9, are refused, and so is %b.
+-- matcher tries all ways in which a pattern with several repetitions may match, and their number
+-- can be extremely large. This matcher never repeats an attempt that failed at a position of the
+-- text, because whether the rest of a pattern matches does not depend on the path to it. Patterns
+-- for which it does depend on the path, with %1 to %9, are refused; so is %b.
 -- @module moonreel.text.pattern
 local pattern = {}
 
--- not as methods: whoever matches with this room may have put it in their place
+-- local copies, because a user of this module may have replaced the string functions by it
 local byte, find, sub = string.byte, string.find, string.sub
 
-local KEPT = 100  -- compiled patterns that are remembered
+local KEPT = 100  -- the most compiled patterns in the cache
 
 -- ---- patterns ----
--- A pattern is a list of items: {kind, class, set, slot, joined}. "one", "?", "*" and "-" take
--- letters of a set; "(" and ")" mark the capture `slot`, "place" is an empty one; "frontier" and
--- "end" take none. Several ways may lead to one that is `joined`.
+-- A pattern is a list of items: {kind, class, set, slot, joined}. "one", "?", "*" and "-" match
+-- letters of a set; "(" and ")" mark the capture `slot`, and "place" is an empty capture;
+-- "frontier" and "end" match no letter. An item is `joined` if several paths may lead to it.
 
--- the bytes that a class as "%a" or "[^x]" takes, as byte -> true
+-- the bytes that a class such as "%a" or "[^x]" matches, as byte -> true
 local function set_of(class)
   local set = {}
   for b = 0, 255 do
@@ -29,7 +29,7 @@ local function malformed(text, problem)
   error(("malformed pattern '%s' (%s)"):format(text, problem), 0)
 end
 
--- where the class that begins at i ends
+-- the end of the class that begins at i
 local function class_end(text, i)
   local c = sub(text, i, i)
   if c == "%" then
@@ -48,11 +48,11 @@ local function class_end(text, i)
   return i
 end
 
--- letters of a class, with what is said of their number behind it
+-- adds letters of a class, with the repetition after it
 local function add_letters(items, text, i)
   local last = class_end(text, i)
   local class, times = sub(text, i, last), string.match(text, "^[?*+-]", last + 1)
-  -- what has a meaning of its own elsewhere is a letter here
+  -- characters that are special elsewhere are ordinary letters here
   local escaped = #class == 1 and class ~= "." and "%" .. class or class
   local item = { kind = times or "one", class = string.match(class, "^%w$") or escaped }
   item.set = set_of(item.class)
@@ -76,7 +76,7 @@ end
 local function add_item(items, text, i, open)
   local c, two = sub(text, i, i), sub(text, i, i + 1)
   if find(two, "^%%[b%d]") then
-    error(("pattern '%s': '%s' is not known here; expected Lua's patterns without %%b and %%1 to "
+    error(("pattern '%s': '%s' is not supported; expected Lua's patterns without %%b and %%1 to "
       .. "%%9"):format(text, two), 0)
   elseif two == "%f" then
     return add_frontier(items, text, i)
@@ -119,7 +119,7 @@ end
 
 local known, n_known = {}, 0
 
--- the items of a pattern; in gmatch a '^' is a letter
+-- the items of a pattern; in gmatch a '^' is an ordinary letter
 local function items_of(text, anchors)
   local name = (anchors and "^" or " ") .. text
   if not known[name] then
@@ -133,11 +133,11 @@ end
 
 -- ---- matching ----
 
--- The end of a match from `start` on, and the marks that it set, the last one first. `tried` are
--- the items that failed, each with its place in one number.
+-- The end of a match from `start`, and the marks that it set, the last one first. `tried` contains
+-- the items that failed, each combined with its position into one number.
 local function match_at(items, text, start, tried)
   local n = #items
-  -- what is to be tried when this way fails: item, place, marks
+  -- alternatives to try if this path fails: item, position, marks
   local ways, top = { 1, start, false }, 3
   while top > 0 do
     local k, i, marks = ways[top - 2], ways[top - 1], ways[top]
@@ -157,7 +157,7 @@ local function match_at(items, text, start, tried)
         goes_on = item.set[byte(text, i)]
         k, i = k + 1, i + 1
       elseif repeats[kind] then
-        -- a letter more, or the item behind it: what is not wanted first waits
+        -- one more letter, or the next item: the less preferred alternative is tried later
         local more_k = kind == "?" and k + 1 or k
         if not item.set[byte(text, i)] then
           k = k + 1
@@ -180,7 +180,7 @@ local function match_at(items, text, start, tried)
   end
 end
 
--- what the marks enclose, in the order of the captures
+-- the captured texts, in the order of the captures
 local function captured(items, text, marks)
   local found, upto = {}, {}
   while marks do
@@ -195,12 +195,11 @@ local function captured(items, text, marks)
   return table.unpack(found, 1, items.captures)
 end
 
--- The first match from `init` on that does not end at `before`: where it begins and ends, and its
--- marks.
+-- The first match from `init` on that does not end at `before`: its start, end and marks.
 local function search(items, text, init, before)
   local tried, head = {}, items[1]
   while init <= #text + 1 do
-    -- nothing begins before the first letter that fits
+    -- no match begins before the first letter that fits
     if head and head.kind == "one" and not items.anchored then
       init = find(text, head.class, init)
       if not init then
@@ -217,7 +216,7 @@ local function search(items, text, init, before)
   end
 end
 
--- the place that `init` means; nil: behind the text
+-- the position that `init` means; nil: after the text
 local function place(text, init)
   init = init or 1
   if init < 0 then
@@ -226,7 +225,7 @@ local function place(text, init)
   return init <= #text + 1 and math.max(init, 1) or nil
 end
 
--- ---- as string.find, match, gmatch and gsub ----
+-- ---- the functions string.find, match, gmatch and gsub ----
 
 local function checked(name, i, value)
   if type(value) ~= "string" and type(value) ~= "number" then
@@ -236,7 +235,7 @@ local function checked(name, i, value)
 end
 local function arguments(name, text, p) return checked(name, 1, text), checked(name, 2, p) end
 
---- As string.find.
+--- Like string.find.
 function pattern.find(text, p, init, plain)
   text, p = arguments("find", text, p)
   init = place(text, init)
@@ -253,7 +252,7 @@ function pattern.find(text, p, init, plain)
   return first, last, captured(items, text, marks)
 end
 
--- captures, or the whole match where there are none
+-- the captures, or the whole match if there are no captures
 local function found(items, text, first, last, marks)
   if items.captures == 0 then
     return sub(text, first, last)
@@ -261,7 +260,7 @@ local function found(items, text, first, last, marks)
   return captured(items, text, marks)
 end
 
---- As string.match.
+--- Like string.match.
 function pattern.match(text, p, init)
   text, p = arguments("match", text, p)
   init = place(text, init)
@@ -276,7 +275,7 @@ function pattern.match(text, p, init)
   return found(items, text, first, last, marks)
 end
 
---- As string.gmatch.
+--- Like string.gmatch.
 function pattern.gmatch(text, p)
   text, p = arguments("gmatch", text, p)
   local items, at, before = items_of(p, false), 1, nil
@@ -290,7 +289,7 @@ function pattern.gmatch(text, p)
   end
 end
 
--- what stands in the place of a match: of a text with %1, a table, a function
+-- the replacement of a match: by a text with %1, a table or a function
 local function replacement(by, whole, ...)
   if type(by) == "table" then
     return by[(...)]
@@ -304,7 +303,7 @@ local function replacement(by, whole, ...)
   end))
 end
 
---- As string.gsub.
+--- Like string.gsub.
 function pattern.gsub(text, p, by, most)
   text, p = arguments("gsub", text, p)
   if type(by) ~= "table" and type(by) ~= "function" then

@@ -1,4 +1,4 @@
---- Prints tables: aligned columns for people, JSON for programs.
+--- Prints tables: aligned columns for users, JSON for programs.
 -- @module moonreel.text.table
 local clean = require "moonreel.text.clean"
 
@@ -14,10 +14,10 @@ local function text_of(value)
   return tostring(value)
 end
 
--- characters, not bytes: captions and names are UTF-8
+-- counts characters, not bytes, because captions and names are UTF-8
 local function width(text) return utf8.len(text) or #text end
 
---- A text cut to a width for people; JSON has it whole.
+--- Cuts a text to a readable width; JSON contains the whole text.
 ---@param text string
 ---@return string
 function printer.short(text)
@@ -27,7 +27,7 @@ function printer.short(text)
   return text:sub(1, (utf8.offset(text, 74) or 74) - 1) .. "..."
 end
 
---- May the output be coloured?
+--- May the output be colored?
 ---@return boolean
 function printer.colours()
   local base = require "moonreel.core.base"
@@ -35,15 +35,15 @@ function printer.colours()
   return base.is_terminal(1) and (none == nil or none == "") and os.getenv("TERM") ~= "dumb"
 end
 
---- Text in bold when the output is a terminal that wants it.
+--- Makes text bold if the output is a terminal with colors.
 function printer.bold(text)
   return printer.colours() and "\27[1m" .. text .. "\27[0m" or text
 end
 
---- Rows as text lines.
+--- Formats rows as lines of text.
 ---@param columns table[]  {key, title, right = true | nil, format = function | nil}
 ---@param rows table[]     one table of values per row
----@return string text  with a line end, "" without rows and titles
+---@return string text  ends with a line end; "" without rows and titles
 function printer.text(columns, rows)
   local cells, widths = {}, {}
   for c, column in ipairs(columns) do
@@ -83,7 +83,7 @@ function printer.text(columns, rows)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- Print rows: aligned, or as a JSON array of objects.
+--- Prints rows, aligned or as a JSON array of objects.
 ---@param columns table[]
 ---@param rows table[]
 ---@param options table|nil  {json = true}
@@ -95,7 +95,7 @@ function printer.print(columns, rows, options)
       out[r] = {}
       for _, column in ipairs(columns) do
         local value = row[column.key]
-        -- JSON has no such numbers
+        -- JSON does not have these numbers
         if value ~= value or value == math.huge or value == -math.huge then
           value = nil
         end

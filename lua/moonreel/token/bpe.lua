@@ -10,18 +10,18 @@ local bpe = {}
 
 bpe.START, bpe.END = "<|startoftext|>", "<|endoftext|>"
 
--- stands behind the last part of a word
+-- marks the last part of a word
 local LAST = "</w>"
 
--- the largest id, far beyond those of released files
+-- the largest allowed id, far larger than those of released files
 local MOST_ID = (1 << 24) - 1
 
--- words whose parts are remembered
+-- the most words in the cache
 local REMEMBERED = 1 << 14
 
 -- ---- bytes as characters
 
--- every byte has a character that can be seen: its own in Latin-1, or one behind those
+-- every byte has a visible character: its own in Latin-1, or one after those
 local function characters()
   local of_byte, byte_of, next_free = {}, {}, 256
   for byte = 0, 255 do
@@ -59,14 +59,15 @@ local function read_vocabulary(path)
   end
   for _, special in ipairs { bpe.START, bpe.END } do
     if not ids[special] then
-      base.raise("MR_E_FORMAT", ("%s: no %s; expected the vocabulary of a CLIP"):format(path,
+      base.raise("MR_E_FORMAT", ("%s: there is no %s; expected the vocabulary of a CLIP"):format(
+        path,
         special))
     end
   end
   return ids, parts, most + 1
 end
 
--- merges in the order of their ranks; the first line may say a version
+-- reads merges in the order of their ranks; the first line may contain a version
 local function read_merges(path)
   local rank, n, number = {}, 0, 0
   for line in base.read_file(path):gmatch "([^\n]*)\n?" do
@@ -83,8 +84,8 @@ local function read_merges(path)
   return rank
 end
 
---- Read a vocabulary.
----@param folder string  holds vocab.json and merges.txt
+--- Reads a vocabulary.
+---@param folder string  contains vocab.json and merges.txt
 ---@return mr.BytePairs
 function bpe.open(folder)
   local self = setmetatable({ file = folder .. "/vocab.json", known = {}, remembered = 0 }, Pairs)
@@ -95,7 +96,7 @@ end
 
 -- ---- texts to ids
 
--- the pair of neighbours that merges first: its place, or nil
+-- the position of the neighbours that merge first; nil: no pair merges
 local function first_merge(rank, parts)
   local at, best
   for i = 1, #parts - 1 do
@@ -107,7 +108,7 @@ local function first_merge(rank, parts)
   return at
 end
 
--- ids of one word
+-- the ids of one word
 local function of_word(self, word)
   local parts, out = {}, {}
   for i = 1, #word do
@@ -125,7 +126,7 @@ local function of_word(self, word)
   return out
 end
 
---- Ids of a text; no start, no end, nothing is cut off.
+--- The ids of a text, without start and end, and not cut.
 ---@param text string
 ---@return integer[]
 function Pairs:encode(text)
@@ -144,7 +145,7 @@ function Pairs:encode(text)
   return out
 end
 
---- The text of ids, its words with one space between them; start and end are left out.
+--- The text of ids, with one space between words; start and end are left out.
 ---@param ids integer[]
 ---@return string
 function Pairs:decode(ids)
@@ -163,19 +164,19 @@ end
 
 -- ---- parts
 
---- Text and kind (normal, control) of an id; nil: there is none.
+--- The text and kind (normal, control) of an id; nil: there is no such id.
 function Pairs:piece(id)
   local part = self.parts[id]
   return part, part and ((part == bpe.START or part == bpe.END) and "control" or "normal")
 end
 
---- The id of a part by its text; nil: there is none.
+--- The id of a part by its text; nil: there is no such part.
 function Pairs:find(part) return self.ids[part] end
 
---- The id for what no part covers.
+--- The id for text that no part covers.
 function Pairs:unknown() return self.ids[bpe.END] end
 
---- The file of its parts.
+--- The path of the vocabulary.
 function Pairs:path() return self.file end
 
 function Pairs:__len() return self.n end

@@ -1,5 +1,5 @@
---- Captions as tokens: a SentencePiece model with the end token that T5 adds, or byte pairs with
--- the start and end tokens of CLIP; lengths, special tokens. C side:
+--- Converts captions to tokens: a SentencePiece model with the end token of T5, or byte pairs with
+-- the start and end tokens of CLIP. It handles lengths and special tokens. C side:
 -- core/include/moonreel/token.h. Ref: opensora-1.2.md 6, opensora-2.0.md 14.
 -- @module moonreel.token
 local T = require "moonreel.core.tensor"
@@ -10,8 +10,8 @@ local options = require "moonreel.text.options"
 
 local token = {}
 
--- the kinds of vocabularies: the file that tells, what opens it, the pieces around a caption and
--- behind it in a batch, and whose they are
+-- the kinds of vocabularies: the file that identifies it, the function that opens it, the pieces
+-- around a caption and those after it in a batch, and the model
 local kinds = {
   { file = "spiece.model", open = core.open, ends = "</s>", pad = "<pad>", of = "T5" },
   { file = "vocab.json", open = function(path) return bpe.open((path:gsub("[^/]*$", "."))) end,
@@ -19,17 +19,18 @@ local kinds = {
 }
 
 ---@class mr.Tokenizer
----@field pieces mr.Pieces|mr.BytePairs  the vocabulary: encode, decode, piece, find without any
----   of this
----@field max_length integer    tokens of a caption, its end among them
+---@field pieces mr.Pieces|mr.BytePairs  the vocabulary: encode, decode, piece, find, without
+---   special handling
+---@field max_length integer    the most tokens of a caption, including its end
 ---@field start_id integer?     begins every caption
 ---@field end_id integer        ends every caption
----@field pad_id integer?       fills a row of a batch
+---@field pad_id integer?       pads a row of a batch
 local Tokenizer = {}
 Tokenizer.__name = "mr.Tokenizer"
 Tokenizer.__index = Tokenizer
 
--- folders of a folder's tokenizer: itself, one inside, or the one next to it as pipelines are saved
+-- where the tokenizer of a folder may be: in it, in a subfolder, or next to it as pipelines are
+-- saved
 local function folders_of(path)
   local list = { path, path .. "/tokenizer" }
   local before, after = path:match "^(.-)text_encoder([^/]*)/*$"
@@ -37,7 +38,7 @@ local function folders_of(path)
   return list
 end
 
--- the file of a vocabulary, which a folder stands for, and its kind
+-- the file of a vocabulary, if `path` is a folder, and its kind
 local function file_of(path)
   for _, folder in ipairs(folders_of(path)) do
     for _, kind in ipairs(kinds) do
@@ -48,21 +49,22 @@ local function file_of(path)
     end
   end
   if base.exists(path .. "/.") then
-    base.raise("MR_E_USAGE", ("%s: no %s and no %s in this folder; try: name the file"):format(path,
+    base.raise("MR_E_USAGE", ("%s: there is no %s and no %s in this folder; try: the path of the "
+      .. "file"):format(path,
       kinds[1].file, kinds[2].file))
   end
   return path, path:find "vocab%.json$" and kinds[2] or kinds[1]
 end
 
--- the id of a piece that is no text
+-- the id of a control piece
 local function control(pieces, name)
   local id = pieces:find(name)
   local _, kind = pieces:piece(id or -1)
   return kind == "control" and id or nil
 end
 
--- spellings that the wrapper of the reference takes for tokens, longest first where one begins
--- another: {spelling = id}
+-- the spellings that the reference's wrapper converts to tokens, the longest first if one begins
+-- with another: {spelling = id}
 local function special_of(pieces, kind, extra)
   local special = { [kind.ends] = control(pieces, kind.ends),
     [kind.pad] = control(pieces, kind.pad), [pieces:piece(pieces:unknown())] = pieces:unknown() }
@@ -77,20 +79,21 @@ local function special_of(pieces, kind, extra)
 end
 
 local read_options = options.declare("token.open", {
-  { "max_length", "integer", "tokens of a caption, its end among them; what is longer is cut",
+  { "max_length", "integer", "the most tokens of a caption including its end; longer captions "
+    .. "are cut",
     default = 300 },
   { "compat", "boolean", "spellings of special tokens in a caption (</s>, <pad>, <unk>, "
     .. "<extra_id_0>, <|endoftext|> ...) are these tokens, as in the wrapper that the reference "
     .. "uses",
     default = false },
-  { "extra", "integer", "special tokens <extra_id_N> behind the pieces, under compat",
+  { "extra", "integer", "special tokens <extra_id_N> after the pieces, with compat",
     default = 100 },
-  { "say", "function", "takes the line that tells of the first caption that was cut; standard "
-    .. "error where absent" },
+  { "say", "function", "called with a message about the first caption that is cut; absent: "
+    .. "standard error" },
 })
 
---- Read a tokenizer.
----@param path string      spiece.model or vocab.json next to merges.txt, or a folder that holds
+--- Reads a tokenizer.
+---@param path string      spiece.model, or vocab.json next to merges.txt, or a folder that contains
 ---   them
 ---@param given table|nil  max_length, compat, extra, say
 ---@return mr.Tokenizer    tok("a caption") gives its ids as a tensor
@@ -120,7 +123,7 @@ function token.open(path, given)
     say = o.say or function(line) io.stderr:write("note: ", line, "\n") end }, Tokenizer)
 end
 
--- ids of a text in which special tokens may be spelled
+-- the ids of a text that may contain spellings of special tokens
 local function encode(self, text)
   if not next(self.special) then
     return self.pieces:encode(text)
@@ -147,8 +150,8 @@ local function encode(self, text)
   return ids
 end
 
---- Ids of a caption with its start, if its kind has one, and its end; a longer one than max_length
--- is cut, which is said once.
+--- The ids of a caption with its start, if its kind has one, and its end. A caption longer than
+-- max_length is cut, and the first cut is reported.
 ---@param caption string
 ---@return integer[]
 function Tokenizer:ids(caption)
@@ -160,19 +163,20 @@ function Tokenizer:ids(caption)
   if #ids > most then
     if not self.cut then
       self.cut = true
-      self.say(("a caption of %d tokens is cut to %d, and so will be others (%s)"):format(#ids + 1,
+      self.say(("a caption of %d tokens is cut to %d; other long captions are cut, too, without "
+        .. "a message (%s)"):format(#ids + 1,
         self.max_length, base.printable(caption:sub(1, 40))))
     end
     ids = table.move(ids, 1, most, 1, {})
   end
-  -- the wrapper adds no end behind one that the caption spells
+  -- the wrapper adds no end after an end that the caption spells
   if self.start_id or not (self.compat and ids[#ids] == self.end_id) then
     ids[#ids + 1] = self.end_id
   end
   return ids
 end
 
---- Ids of a caption as a tensor, i32 [tokens].
+--- The ids of a caption as a tensor, i32 [tokens].
 ---@param caption string
 ---@return mr.Tensor
 function Tokenizer:__call(caption)
@@ -180,7 +184,7 @@ function Tokenizer:__call(caption)
   return T.from({ #ids }, ids, "i32")
 end
 
---- Captions as a batch.
+--- Encodes captions as a batch.
 ---@param captions string[]
 ---@return table  ids i32 [B, max_length], padded; len i32 [B], tokens in use
 function Tokenizer:tokens(captions)
@@ -200,7 +204,7 @@ function Tokenizer:tokens(captions)
     len = T.from({ #captions }, len, "i32") }
 end
 
---- The text of ids; ends and padding are left out.
+--- The text of ids, without ends and padding.
 ---@param ids integer[]|mr.Tensor
 ---@return string
 function Tokenizer:text(ids)
@@ -224,7 +228,7 @@ function Tokenizer:text(ids)
   return table.concat(parts)
 end
 
---- Texts of the pieces that a caption is cut into.
+--- The texts of the pieces that a caption is split into.
 ---@param caption string
 ---@return string[]
 function Tokenizer:split(caption)
