@@ -1,4 +1,4 @@
---- Documentation of the bindings: modules, types, and the entries of their functions.
+--- Documentation of the bindings: modules, types, and the rows of their functions.
 -- @module moonreel.api
 local core = require "moonreel.core.api"
 
@@ -18,7 +18,7 @@ local api = {}
 
 local all, by_function
 
---- Every module and type of the bindings, by name. Opens all modules of the core.
+--- Every module and type of the bindings, by name. This opens all modules of the core.
 ---@return table<string, moonreel.api.Face>
 function api.faces()
   if not all then
@@ -32,7 +32,7 @@ function api.faces()
   return all
 end
 
---- Names of the modules, or of the types, sorted.
+--- The sorted names of the modules or of the types.
 ---@param kind string  "module" or "type"
 ---@return string[]
 function api.names(kind)
@@ -46,7 +46,7 @@ function api.names(kind)
   return out
 end
 
---- The row of a function of the bindings.
+--- Finds the row of a function of the bindings.
 ---@param f function
 ---@return moonreel.api.Row|nil row
 ---@return moonreel.api.Face|nil face
@@ -67,7 +67,7 @@ function api.find(f)
   end
 end
 
--- parts of a text between commas that stand in no bracket
+-- parts of a text at commas outside brackets
 local function split(text)
   local parts, depth, from = {}, 0, 1
   for i = 1, #text do
@@ -88,7 +88,7 @@ local function split(text)
   return parts
 end
 
---- A signature taken apart.
+--- Parses a signature.
 ---@param row moonreel.api.Row
 ---@return table[] arguments  {name, type, optional}
 ---@return string[] results   types
@@ -102,8 +102,8 @@ function api.signature(row)
   return arguments, split(results)
 end
 
---- How a function is called: "T.new(dtype, dims) -> mr.Tensor", "tensor:slice(axis, start, stop)".
----@param owner string  what stands before its name, with the dot or colon
+--- How to call a function: "T.new(dtype, dims) -> mr.Tensor", "tensor:slice(axis, start, stop)".
+---@param owner string  text before its name, with the dot or colon
 ---@param row moonreel.api.Row
 ---@return string
 function api.call_text(owner, row)
@@ -120,7 +120,7 @@ function api.call_text(owner, row)
     #results > 0 and " -> " .. table.concat(results, ", ") or "")
 end
 
---- A default as text; nil where there is none, or where it is a table, which the words tell.
+--- A default as text; nil: there is no default, or it is a table, which the description explains.
 ---@param option table
 ---@return string|nil
 function api.default_text(option)
@@ -131,7 +131,7 @@ function api.default_text(option)
     or tostring(option.default)
 end
 
---- The page about one row, for a terminal.
+--- The help page of a row, for a terminal.
 ---@param owner string
 ---@param row moonreel.api.Row
 ---@return string
@@ -142,7 +142,7 @@ function api.text(owner, row)
   local lines = { api.call_text(owner, row), "  " .. row.doc }
   for _, one in ipairs((api.signature(row))) do
     lines[#lines + 1] = ("  %-12s %s%s"):format(one.name, one.type,
-      one.optional and ", may be left out" or "")
+      one.optional and ", optional" or "")
   end
   for _, option in ipairs(row.options or {}) do
     lines[#lines + 1] = api.option_text(option)

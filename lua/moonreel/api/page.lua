@@ -1,10 +1,10 @@
---- docs/api.md: all modules, types and ops of the core on one page.
+--- Makes docs/api.md: all modules, types and ops of the core on one page.
 -- @module moonreel.api.page
 local api = require "moonreel.api"
 
 local page = {}
 
--- a text for the cell of a table
+-- escapes a text for the cell of a table
 local function cell(text) return (text:gsub("|", "\\|")) end
 
 local function options_text(row)
@@ -49,20 +49,21 @@ local function add_ops(lines)
   end
 end
 
---- The page.
+--- Makes the page.
 ---@return string
 function page.markdown()
   local lines = { "# Modules, types and ops of the core", "",
-    "Made from the rows of the bindings: `moonreel help api --markdown`. `?` marks what may be "
-      .. "left out; options stand with their defaults.",
-    "At the prompt `help(T.new)`, `help(t.slice)` say the same; Lua modules above the core carry "
-      .. "their words as comments.", "", "## Modules" }
+    "Made from the rows of the bindings: `moonreel help api --markdown`. `?` marks arguments "
+      .. "that may be left out; options are listed with their defaults.",
+    "At the prompt `help(T.new)`, `help(t.slice)` print the same texts; Lua modules above "
+      .. "the core are documented by comments in their files.", "", "## Modules" }
   for _, name in ipairs(api.names "module") do
     add_face(lines, api.faces()[name], "")
   end
   table.move({ "", "## Types", "",
     "`dtype` is one of f64, f32, bf16, i64, i32, u8, bool, f8_e4m3, f8_e5m2. Objects with "
-      .. "`close()` give back what they hold at once; the collector does it later." }, 1, 4,
+      .. "`close()` free their resources at once; else the garbage collector frees them later." },
+      1, 4,
     #lines + 1, lines)
   for _, name in ipairs(api.names "type") do
     add_face(lines, api.faces()[name], ":")

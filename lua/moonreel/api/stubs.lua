@@ -1,4 +1,4 @@
---- Stubs of the bindings for the Lua language server of an editor.
+--- Makes stubs of the bindings for the Lua language server of an editor.
 -- @module moonreel.api.stubs
 local api = require "moonreel.api"
 
@@ -6,7 +6,7 @@ local stubs = {}
 
 local head = "-- Made from the rows of the bindings: moonreel help stubs DIR\n"
 
--- the class of a function's options; its name
+-- adds the class of a function's options; returns its name
 local function add_options(lines, owner, row)
   if not row.options then
     return nil
@@ -40,7 +40,7 @@ local function add_function(lines, owner, holder, mark, row)
   lines[#lines + 1] = ""
 end
 
--- a class with its fields, operators and functions, held by the local `holder`
+-- adds a class with its fields, operators and functions; the local `holder` contains it
 local function add_class(lines, face, holder, mark)
   lines[#lines + 1] = ("--- %s\n---@class %s"):format(face.doc, face.name)
   for _, row in ipairs(face.rows) do
@@ -101,7 +101,7 @@ local function ops_text()
   return module_text(face)
 end
 
---- All stubs: path below the folder -> text.
+--- All stubs, by path below the folder.
 ---@return table<string, string>
 function stubs.files()
   local files = { ["moonreel/core/types.lua"] = types_text(),
@@ -112,7 +112,7 @@ function stubs.files()
   return files
 end
 
---- Write all stubs below a folder; their paths.
+--- Writes all stubs below a folder; returns their paths.
 ---@param folder string
 ---@return string[]
 function stubs.write(folder)
