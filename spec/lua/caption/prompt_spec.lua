@@ -18,12 +18,13 @@ describe("JSON in a prompt", function()
   end)
 
   it("says what is wrong with it", function()
-    assert.matches("prompt 'a{b}': its {...} is no JSON object: .*line 1",
+    assert.matches("prompt 'a{b}': its {...} is not a JSON object: .*line 1",
       message(prompt.extract, "a{b}"))
-    assert.matches("more than one {", message(prompt.extract, 'a{"mask_strategy": "0"}{}'))
+    assert.matches("it contains more than one {",
+      message(prompt.extract, 'a{"mask_strategy": "0"}{}'))
     assert.matches("unknown key 'mask' in its JSON; expected reference_path or mask_strategy",
       message(prompt.extract, 'a{"mask": "0"}'))
-    assert.matches("reference_path in its JSON is no text",
+    assert.matches("reference_path in its JSON is not a text",
       message(prompt.extract, 'a{"reference_path": 7}'))
   end)
 end)
@@ -42,7 +43,7 @@ describe("a prompt with a text per loop", function()
   it("says which segment does not exist", function()
     assert.matches("segment 2: expected |LOOP|TEXT, got 'b'", message(prompt.split, "|0|a|b|c"))
     assert.matches("segment 2: expected |LOOP|TEXT, got '3'", message(prompt.split, "|0|a|3"))
-    assert.matches("segment 3 begins at loop 1, the one before at 2",
+    assert.matches("segment 3 begins at loop 1, but the one before begins at 2",
       message(prompt.split, "|0|a|2|b|1|c"))
   end)
 end)
@@ -74,11 +75,11 @@ describe("reference_path", function()
   end)
 
   it("says which reference does not exist", function()
-    assert.matches("reference 1, no/such.png: no such file",
+    assert.matches("reference 1, no/such.png: there is no such file",
       message(prompt.references, "README.md;no/such.png"))
     assert.matches("reference 1 has no path; expected FILE;FILE",
       message(prompt.references, "README.md;"))
-    assert.matches("reference 0, https://a.b/c.png, is an address; nothing is ever downloaded",
+    assert.matches("reference 0, https://a.b/c.png, is a URL; nothing is ever downloaded",
       message(prompt.references, "https://a.b/c.png"))
     assert.equal("MR_E_DATA", (select(2, pcall(prompt.references, "no.png"))).code)
     assert.is_false(base.exists "no.png")

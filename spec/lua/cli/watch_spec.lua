@@ -129,7 +129,7 @@ describe("moonreel watch", function()
       ["a --raw --ema"] = "exclude each other", ["a --size 3"] = "expected HxW",
       ["a --preset low4s --size 8x8"] = "expected either it or --size",
       ["a --metric none.lua"] = "none.lua",
-      ["a --once --prompt 'a {b}'"] = "prompt 'a {b}': its {...} is no JSON object",
+      ["a --once --prompt 'a {b}'"] = "prompt 'a {b}': its {...} is not a JSON object",
       ["a --once --prompt \xFF"] = "prompt '\\xff' is not UTF-8" } do
       local out, err, code = watch(words)
       assert.same({ "", 2 }, { out, code }, words)

@@ -223,7 +223,8 @@ describe("codec", function()
     assert.equal("u8", got.dtype)
     assert.equal(codec.pixels(want):bytes(), got:bytes())
     local fails = require "spec.support.fails"
-    fails("MR_E_SHAPE", "pixels are 4 x 8, smaller than a latent cell", c.encode, c, clip(1, 4, 8))
+    fails("MR_E_SHAPE", "pixels are 4 x 8, which is smaller than a latent cell", c.encode, c,
+      clip(1, 4, 8))
     fails("MR_E_USAGE", "dtype is 'f64'; expected f32 or bf16", codec.open, dir.path .. "/vae",
       {dtype = "f64"})
   end)
@@ -302,7 +303,7 @@ describe("codec", function()
       weights.vae(dir.path .. "/more", 5, function(name, t)
         return name == "scale" and "temporal_vae.more" or name, t
       end)
-      assert.matches("more.*: 1 tensors have no place in this autoencoder, the first is "
+      assert.matches("more.*: 1 tensors do not belong to this autoencoder; the first is "
         .. "'temporal_vae%.more'", problem "more")
     end)
 
@@ -339,7 +340,8 @@ describe("codec", function()
       end)
 
     it("are asked for by path", function()
-      assert.matches("vae%.from_pretrained is none: .*try: vae%.from_pretrained = ", problem(nil))
+      assert.matches("vae%.from_pretrained is not set, .*try: vae%.from_pretrained = ",
+        problem(nil))
       assert.matches("no file or folder '.*nothing', and nothing is downloaded", problem "nothing")
     end)
   end)

@@ -23,8 +23,8 @@ describe("a clip that does not fit", function()
   local size = { frames = 33, height = 64, width = 96 }
 
   it("is refused with the length and the sides that do", function()
-    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 96 take about 202%.8 kB in addition to the "
-      .. "weights; 61%.4 kB are free; try: 9 frames, or 32 x 48 pixels$", fits.explain,
+    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 96 need about 202%.8 kB in addition to the "
+      .. "weights, but only 61%.4 kB are free; try: 9 frames, or 32 x 48 pixels$", fits.explain,
       stub("4n+1", 61440), "decode", size, NONE)
     -- of latents alone the sides are known
     fails("MR_E_MEMORY", "encode: 33 frames of 16 x 24 .-; try: 29 frames, or 8 x 16 pixels$",
@@ -53,9 +53,10 @@ describe("a clip that does not fit", function()
     coder.device = setmetatable({ facts = E.device("cpu", 1):facts() },
       { __index = { memory = function() return 8e6 end } })
     coder.encoder.run = function() error(NONE, 0) end
-    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 64 take about 1%d%.%d MB in addition to the "
-      .. "weights; 8%.0 MB are free; try: %d frames, or %d+ x %d+ pixels, or 8 ranks with "
-      .. "plugin_config_ae%.sp_size = 8$", coder.decode, coder, z, { frames = 33 }, function() end)
+    fails("MR_E_MEMORY", "decode: 33 frames of 64 x 64 need about 1%d%.%d MB in addition to the "
+      .. "weights, but only 8%.0 MB are free; try: %d frames, or %d+ x %d+ pixels, or 8 ranks "
+      .. "with plugin_config_ae%.sp_size = 8$", coder.decode, coder, z, { frames = 33 },
+      function() end)
     -- half of the rows takes more than half: those of neighbours, and results of all
     local whole, half = coder:bytes("decode", 33, 64, 64), coder:bytes_by(2, "decode", 33, 64, 64)
     assert.is_true(half > whole / 2 and half < 0.9 * whole, half .. " of " .. whole)

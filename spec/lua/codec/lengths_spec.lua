@@ -1,4 +1,4 @@
---- Which numbers of frames an autoencoder takes.
+--- Which numbers of frames an autoencoder accepts.
 -- Covers: lua/moonreel/codec/lengths.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -25,10 +25,11 @@ describe("lengths of clips", function()
   it("are refused with the next one that is allowed", function()
     lengths.check({}, 7)
     lengths.check({ lengths = "4n+1" }, 9)
-    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder takes 4n%+1; try: 5 frames",
+    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder needs 4n%+1 frames; try: 5 frames",
       lengths.check, { lengths = "4n+1" }, 7)
-    fails("MR_E_SHAPE", "takes 4n or 1; try: 4 frames", lengths.check, { lengths = "4n or 1" }, 3)
-    fails("MR_E_SHAPE", "takes 1; try: 1 frames", lengths.check, { lengths = "1" }, 3)
+    fails("MR_E_SHAPE", "needs 4n or 1 frames; try: 4 frames", lengths.check,
+      { lengths = "4n or 1" }, 3)
+    fails("MR_E_SHAPE", "needs 1 frames; try: 1 frames", lengths.check, { lengths = "1" }, 3)
   end)
 
   it("of buckets are refused with the bucket's line, unless nothing enters it", function()
@@ -39,7 +40,7 @@ describe("lengths of clips", function()
       lengths.check_buckets(s, { lengths = "4n+1" })
     end
     check '["240p"] = { [1] = { 1.0, 4 }, [17] = { { 1.0, 0.5 }, 2 }, [51] = { 0.0, 1 } }'
-    fails("MR_E_RECIPE", "main%.lua:3: bucket_config[^:]*: clips of 51 frames, vae%.type = "
-      .. "hunyuan_vae takes 4n%+1; try: 49", check, '["240p"] = { [51] = { 1.0, 1 } }')
+    fails("MR_E_RECIPE", "main%.lua:3: bucket_config[^:]*: clips have 51 frames, but vae%.type = "
+      .. "hunyuan_vae needs 4n%+1; try: 49", check, '["240p"] = { [51] = { 1.0, 1 } }')
   end)
 end)

@@ -194,8 +194,10 @@ describe("a T5 encoder", function()
     local small = dir.path .. "/small"
     weights.t5(small, 1, { vocab_size = 20 })
     local one <close> = embed.open(small)
-    fails("MR_E_RANGE", "token %d+, 'shared%.weight' has 20 rows; try: the tokenizer", one, LONG)
-    fails("MR_E_RANGE", "token 20, 'shared%.weight' has 20 rows", one.encode, one, { { 20 } })
+    fails("MR_E_RANGE", "token %d+, but 'shared%.weight' has only 20 rows; try: the tokenizer", one,
+      LONG)
+    fails("MR_E_RANGE", "token 20, but 'shared%.weight' has only 20 rows", one.encode, one,
+      { { 20 } })
     one:encode { { 19 } }
     one:close()
     os.remove(small .. "/spiece.model")

@@ -129,7 +129,7 @@ describe("a cache of features", function()
     assert_same(loop_of_20, (train("cached", "cached=true")))
     -- a run that skips padding needs another one
     recipe = plain
-    refused("text features were made with padding = attend, this run has absent", "cached=true",
+    refused("text features were made with padding = attend, but this run has absent", "cached=true",
       "epochs=1", "condition_config=none", "model.cond_embed=false")
   end)
 
@@ -190,20 +190,20 @@ describe("a cache of features", function()
   end)
 
   it("tells what does not suit a run", function()
-    refused("1%-of%-1: latents were made with seed = 42, this run has 43", "cached=true", "seed=43")
+    refused("1%-of%-1: latents were made with seed = 42, but this run has 43", "cached=true",
+      "seed=43")
     if require("moonreel.core.exec").device("cpu", 1):compute "bf16" == "bf16" then
-      refused("made with dtype = bf16, this run has f32", "cached=true", "dtype=fp32")
+      refused("made with dtype = bf16, but this run has f32", "cached=true", "dtype=fp32")
     end
     refused("nowhere: contains no latents and no text features", "cached=true",
       "cache=" .. dir.path .. "/nowhere")
     fails("MR_E_RECIPE", "cached = true: vae dct runs within the training step", trainer.run,
       settings.bake("tiny/demo", { "data_path=" .. dir.path .. "/clips.mrx", "cached=true",
         "outputs=" .. dir.path .. "/runs" }), { write = function() end })
-    fails("MR_E_DATA", "1%-of%-1: was made with epochs = 2 of index %x+, "
-      .. "this command has epochs = 1",
-      extract, "epochs=1")
-    refused("clips%.cache: holds latents of 2 epochs, this run draws samples again in 3; try: "
-      .. "dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
+    fails("MR_E_DATA", "1%-of%-1 was made with epochs = 2 of index %x+, "
+      .. "but this command has epochs = 1", extract, "epochs=1")
+    refused("clips%.cache contains latents of 2 epochs, but this run draws samples again in 3; "
+      .. "try: dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
       "cached=true", "epochs=3")
     -- what was there stays as it was
     local held <close> = store.open(dir.path .. "/clips.cache/1-of-1", { verify = true })
@@ -219,7 +219,7 @@ describe("a cache of features", function()
 
   it("knows its encoders by a hash of their weights, whatever files hold them", function()
     weights.vae(dir.path .. "/other", 5)
-    refused("latents were made with a model whose hash = %x+, this run has %x+", "cached=true",
+    refused("latents were made with a model whose hash = %x+, but this run has %x+", "cached=true",
       "vae.from_pretrained=" .. dir.path .. "/other")
     -- the tokenizer decides, too
     local spiece = base.read_file(dir.path .. "/t5/spiece.model")
@@ -264,7 +264,7 @@ describe("a cache of features", function()
     os.remove(path .. "/1-of-1/data.sum")
     refused("no finished store", "cached=true", "cache=" .. path)
     assert.is_true(os.rename(path .. "/1-of-1", path .. "/1-of-1.part"))
-    refused("1%-of%-1%.part: is not complete; try: run the command that makes it again",
+    refused("1%-of%-1%.part is not complete; try: run the command that makes it again",
       "cached=true", "cache=" .. path)
   end)
 end)

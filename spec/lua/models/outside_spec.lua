@@ -178,8 +178,8 @@ describe("families from outside", function()
     text, exit = run { "train", out .. "/toys.lua", "steps=1", "dataset.data_path="
       .. demo_data.path(), "bucket_config=" .. 'recipe.replace{["32px"]={[4]={1.0,4}}}' }
     assert.is_true(exit ~= 0)
-    assert.matches("bucket_config%.32px%.4: clips of 4 frames, vae%.type = carry takes 2n%+1; "
-      .. "try: 3", text)
+    assert.matches("bucket_config%.32px%.4: clips have 4 frames, but vae%.type = carry needs "
+      .. "2n%+1; try: 3", text)
   end)
 
   it("are opened at the prompt by what their files hold", function()

@@ -212,7 +212,8 @@ describe("optim", function()
     local ok, problem = pcall(optim.new, run, params)
     assert.is_false(ok)
     assert.equal("MR_E_RECIPE", problem.code)
-    assert.matches("nothing trains: all 1 tensors of the models are frozen; try: ", problem.message)
+    assert.matches("there is nothing to train, because all 1 tensors of the models are frozen; "
+      .. "try: ", problem.message)
   end)
 
   -- a small model: what Muon updates in blocks of 16 x 16 and what it does not

@@ -224,18 +224,19 @@ describe("an update by ranks", function()
     local params = G.params "f32"
     require("moonreel.nn").scope(params):add("w", { 40000 }, { kind = "zeros" })
     params:seal { ranks = 2 }
-    fails("MR_E_USAGE", "has chunks of 32768: expected chunks for 1 ranks; try: "
+    fails("MR_E_USAGE", "has chunks of 32768 elements; expected chunks for 1 ranks; try: "
       .. "params:seal{ranks = 1}", ranks.new, params, require("moonreel.comm").world())
     local two = { rank = function() return 0 end, size = function() return 2 end }
-    fails("MR_E_USAGE", "nodes of 3 ranks among 2: expected a divisor of 2", ranks.new, params, two,
+    fails("MR_E_USAGE", "3 ranks per node with 2 ranks in all; expected a divisor of 2", ranks.new,
+      params, two,
       { local_ranks = 3 })
     local team = ranks.new(params, two)
     assert.same({ { start = 0, stop = 32768 } }, team:owned())
     local device <close> = E.device("cpu", 1)
     local part <close> = E.new(device, params, { regions = regions.adamw {
       parts = { { start = 32768, stop = 65536 } } } })
-    fails("MR_E_USAGE", "state of elements 32768 to 65536: expected all, or 0 to 32768, which rank "
-      .. "0 owns first of 1 parts", optim.new, part, params, team)
+    fails("MR_E_USAGE", "the state covers elements 32768 to 65536; expected all, or 0 to 32768, "
+      .. "which rank 0 owns first of 1 parts", optim.new, part, params, team)
   end)
 
   it("knows the rank that owns each chunk, in one hop and in two", function()

@@ -100,7 +100,7 @@ describe("a rendering of 2.0", function()
     refused("mask_strategy: model.type = flux does not use it; try: %-%-cond%-type",
       one, { strategies = { "0" } })
     refused("2 texts of neg for 1 prompt", one, { negatives = { "a", "b" } })
-    refused("a clip of 18 frames: this autoencoder takes 4n%+1; try: 17 frames", one,
+    refused("a clip of 18 frames: this autoencoder needs 4n%+1 frames; try: 17 frames", one,
       { frames = 18 })
     one = video "sampling.frames=18"
     fails("MR_E_RECIPE", "sampling.frames=18: a clip of 18 frames", one.request, one,

@@ -27,7 +27,7 @@ describe("a table of texts", function()
   end)
 
   it("refuses rows of another length, and quotes that do not end, by line", function()
-    fails("MR_E_DATA", "t.csv:3: a row of 3 fields; expected 2", rows,
+    fails("MR_E_DATA", "t.csv:3: the row has 3 fields; expected 2", rows,
       "text,neg\na,b\nraining, sea,c\n")
     fails("MR_E_DATA", "t.csv:2: a field begins with a quote and has no closing quote", rows,
       'text,neg\n"a,b\n')

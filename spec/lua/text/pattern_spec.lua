@@ -76,9 +76,9 @@ describe("text.pattern", function()
   end)
 
   it("refuses what depends on the way, and what is no pattern", function()
-    for p, problem in pairs { ["(a)%1"] = "'%%1' is not known here; expected Lua's patterns "
+    for p, problem in pairs { ["(a)%1"] = "'%%1' is not supported; expected Lua's patterns "
       .. "without",
-      ["%b()"] = "'%%b' is not known", ["a%"] = "ends with '%%'", ["[a"] = "missing '%]'",
+      ["%b()"] = "'%%b' is not supported", ["a%"] = "ends with '%%'", ["[a"] = "missing '%]'",
       ["(a"] = "unfinished capture", ["a)."] = "'%)' without '%('", ["%fa"] = "missing '%['" } do
       local ok, story = pcall(pattern.find, "a", p)
       assert.is_false(ok)

@@ -76,7 +76,8 @@ describe("byte pairs", function()
     end
     local ends = { ["<|startoftext|>"] = 0, ["<|endoftext|>"] = 1 }
     dir:write("merges.txt", "#version: 0.2\na b\na b c\n")
-    fails("MR_E_FORMAT", "vocab%.json: no <|endoftext|>; expected the vocabulary of a CLIP",
+    fails("MR_E_FORMAT", "vocab%.json: there is no <|endoftext|>; expected the vocabulary of a "
+      .. "CLIP",
       vocabulary { ["<|startoftext|>"] = 0 })
     ends.x = 1.5
     fails("MR_E_FORMAT", "the id of 'x' is 1%.5; expected an integer of 0 to 16777215",
@@ -103,6 +104,7 @@ describe("byte pairs", function()
     copy "m/tokenizer/"
     assert.matches("m/tokenizer/%./vocab%.json$", file(dir.path .. "/m"))
     assert.matches("clip/%./vocab%.json$", file(CLIP .. "/vocab.json"))
-    fails("MR_E_USAGE", "no spiece%.model and no vocab%.json in this folder", token.open, dir.path)
+    fails("MR_E_USAGE", "there is no spiece%.model and no vocab%.json in this folder", token.open,
+      dir.path)
   end)
 end)

@@ -97,7 +97,8 @@ describe("a tokenizer", function()
     tok = open { max_length = 3 }
     tok:ids "red green blue"
     tok:ids "red green blue"
-    assert.same({ "a caption of 4 tokens is cut to 3, and so will be others (red green blue)" },
+    assert.same({ "a caption of 4 tokens is cut to 3; other long captions are cut, too, "
+      .. "without a message (red green blue)" },
       said)
   end)
 
@@ -126,7 +127,8 @@ describe("a tokenizer", function()
     base.make_dir(dir .. "/tokenizer")
     local good, err = pcall(token.open, dir)
     assert.is_false(good)
-    assert.matches(dir .. ": no spiece.model and no vocab.json in this folder; try: name the file",
+    assert.matches(dir .. ": there is no spiece.model and no vocab.json in this folder; try: "
+      .. "the path of the file",
       err.message, 1, true)
     base.replace_file(dir .. "/tokenizer/spiece.model",
       base.read_file "spec/golden/token/t5.model")

@@ -257,7 +257,7 @@ describe("a run with sampling.every", function()
     for word, story in pairs { ["sampling.prompts=none"] = "no prompt; try: ",
       ["sampling.prompt_path=" .. latin] = "latin.txt:1: 'caf\\xe9' is not UTF-8",
       ["sampling.prompt_path=" .. none] = "none.txt: has no prompt",
-      ["sampling.prompt_path=" .. braces] = "prompt 'a {b}': its {...} is no JSON object",
+      ["sampling.prompt_path=" .. braces] = "prompt 'a {b}': its {...} is not a JSON object",
       ["sampling.prompt_path=" .. dir.path .. "/missing.txt"] = "missing.txt" } do
       local done = train("refused", "steps=20", "sampling.prompts=none", word)
       assert.is_true(done.exit >= 2 and done.exit <= 8, word .. done.output)

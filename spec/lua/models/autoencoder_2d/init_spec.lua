@@ -91,7 +91,7 @@ describe("the autoencoder of pictures", function()
       .. "axis 0 has 4", open, path, { ch = 8 })
     fails("MR_E_CKPT", "z_channels is 6 in the recipe, but 'decoder%.conv_in%.weight'", open, path,
       { z_channels = 6 })
-    fails("MR_E_CKPT", "%d+ tensors are missing, the first is '.*%.block%.1%.", open, path,
+    fails("MR_E_CKPT", "%d+ tensors are missing; the first is '.*%.block%.1%.", open, path,
       { num_res_blocks = 2 })
     fails("MR_E_RECIPE", "level 0 of the autoencoder has 4 channels, which cannot be divided "
       .. "into 3 groups", made, { norm_groups = 3 })

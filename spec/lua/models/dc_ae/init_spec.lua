@@ -186,7 +186,7 @@ describe("the video DC-AE", function()
 
   it("says what does not fit", function()
     local vae <close> = open()
-    fails("MR_E_SHAPE", "a clip of 3 frames: this autoencoder takes 2n or 1; try: 2 frames",
+    fails("MR_E_SHAPE", "a clip of 3 frames: this autoencoder needs 2n or 1 frames; try: 2 frames",
       vae.encode, vae, clip(3, 4, 4))
     fails("MR_E_SHAPE", "pictures of 6 x 9: this autoencoder needs multiples of 4; try: 4 x 8",
       vae.encode, vae, clip(1, 6, 9))

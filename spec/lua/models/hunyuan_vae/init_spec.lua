@@ -200,7 +200,7 @@ describe("the Hunyuan video autoencoder", function()
 
   it("refuses other lengths, and says which one fits", function()
     local vae <close> = open()
-    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder takes 4n%+1; try: 5 frames",
+    fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder needs 4n%+1 frames; try: 5 frames",
       vae.encode, vae, clip(7, 8, 8))
   end)
 
@@ -211,7 +211,7 @@ describe("the Hunyuan video autoencoder", function()
     fails("MR_E_CKPT", "latent_channels is 5 in the recipe, but 'decoder%.conv_in", open,
       { latent_channels = 5 })
     fails("MR_E_CKPT", "%d+ tensors are missing", open, { layers_per_block = 2 })
-    fails("MR_E_CKPT", "%d+ tensors have no place in this autoencoder", open,
+    fails("MR_E_CKPT", "%d+ tensors do not belong to this autoencoder", open,
       { mid_block_add_attention = false })
     fails("MR_E_RECIPE", "block_out_channels%[0%] is 4 channels, which cannot be divided into "
       .. "norm_num_groups = 3 groups; try: 6", made, { norm_num_groups = 3 })
