@@ -53,7 +53,8 @@ MR_OP_FN void mr_infer_out_like(mr_infer *c, int out, const mr_desc *d)
     mr_infer_out(c, out, d->dtype, d->rank, d->dim);
 }
 
-/* infer of an op with one output, whose float inputs and output have one shape and dtype */
+/* infer for an op with one output, where all inputs and the output have one shape and float
+ * dtype */
 MR_OP_FN mr_status mr_infer_like(mr_infer *c)
 {
     static const char *const names[] = {"the first argument", "the second", "the third",
@@ -73,8 +74,8 @@ MR_OP_FN mr_status mr_infer_like(mr_infer *c)
 
 /* ---- chunks ---- */
 
-/* MR_CHUNK(id, each, i): id is a body of mr_cpu_for over a call: each(call, begin, end, dtype), an
- * inline function, compiled once for either dtype that input i may have. */
+/* MR_CHUNK(id, each, i): defines id, a body for mr_cpu_for over a call. It calls the inline
+ * function each(call, begin, end, dtype), compiled once for each dtype of input i. */
 #define MR_CHUNK(id, each, i)                                                                      \
     static void id(void *user, int64_t begin, int64_t end, int worker)                             \
     {                                                                                              \
@@ -88,9 +89,10 @@ MR_OP_FN mr_status mr_infer_like(mr_infer *c)
 
 /* ---- elementwise ops ---- */
 
-/* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): kernel and naive kernel (id_naive) of y = expr over
- * n inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr doubles of the same name; both see
- * `attr`, the struct of the op. Inputs and output share one dtype and may have any strides. */
+/* MR_ELEMENTWISE(id, n, vec_expr, naive_expr): defines the kernel and the naive kernel (id_naive)
+ * of y = expr over n inputs. vec_expr sees vectors x[0] to x[n-1], naive_expr sees doubles of the
+ * same name. Both see `attr`, the attributes of the op. Inputs and output share one dtype and may
+ * have any strides. */
 #define MR_ELEMENTWISE(id, n, vec_expr, naive_expr)                                                \
     VF_INLINE void id##_at(void *const *p, const int64_t *at, int64_t i, int64_t m,                \
                            const int64_t *step, const void *attr, mr_dtype t)                      \
