@@ -391,7 +391,7 @@ static double expected(const mr_exec *e, const mr_step *s)
     return c.flop / rate->flop_s + c.bytes / rate->bytes_s + dev->rates[of].step_s;
 }
 
-/* Kinds of a run's steps that are not measured yet, by dtype. */
+/* Finds the step kinds of a program that are not measured yet, by dtype. */
 static void open_kinds(const mr_program *p, uint32_t open[2])
 {
     const mr_device *dev = p->exec->rated_by;
@@ -403,7 +403,8 @@ static void open_kinds(const mr_program *p, uint32_t open[2])
     }
 }
 
-/* A kind that turns out to have no rates leaves its steps to another, which is measured next. */
+/* Measures all missing kinds. If a kind turns out to have no rates, its steps change to another
+ * kind, which the next pass measures. */
 static mr_status need_rates(const mr_program *p)
 {
     uint32_t open[2];

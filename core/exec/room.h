@@ -55,7 +55,8 @@ typedef struct fetch {
 struct mr_exec {
     mr_device *dev; /* NULL: the executor only plans */
     mr_facts facts;
-    mr_device *rated_by; /* whose rates count: `dev`, or that of one that plans, or NULL */
+    mr_device *rated_by; /* device whose rates apply: `dev`, or the device for which a planning
+                          * executor plans, or NULL */
     mr_params *params;
     mr_exec_options options;
     mr_arena names; /* names of the regions */
