@@ -20,12 +20,13 @@
 #include <unistd.h>
 
 enum {
-    BINS = 128 /* of durations: a quarter of a power of two each, from a microsecond on */
+    BINS = 128 /* of a histogram of durations; four bins per power of two, from 1 us */
 };
-static const uint64_t MAGIC = 0x3465676170657966; /* "fyepage4": from 4 on its launch locks it */
+static const uint64_t MAGIC = 0x3465676170657966; /* "fyepage4"; since version 4 the launch locks
+                                                   * its page */
 
 typedef struct slot {
-    _Atomic uint64_t number; /* 0 while it is written */
+    _Atomic uint64_t number; /* 0 while the slot is being written */
     _Atomic double ended_s;
     double wait_s; /* when it last began to wait */
     mr_life_op op;
@@ -37,7 +38,7 @@ typedef struct seat {
     _Atomic int64_t step, steps;
     _Atomic uint32_t phase;
     _Atomic double phase_s, beat_s, step_s;
-    /* in operations; when the step and the phase began */
+    /* seconds spent waiting in operations: in all, at the start of the step, and of the phase */
     _Atomic double waited_s, step_waited_s, phase_waited_s;
     _Atomic double own_s[MR_LIFE_STEPS]; /* by step */
     _Atomic int64_t own_step[MR_LIFE_STEPS];
@@ -61,7 +62,7 @@ struct mr_life {
     char path[4096];
 };
 
-/* Where this process publishes. */
+/* The page and the seat that this process writes to. */
 static mr_life *own;
 static seat *mine;
 static _Thread_local char place[56];
@@ -84,7 +85,7 @@ mr_phase mr_phase_from_name(const char *name)
 
 /* ---- making and finding ---- */
 
-// a folder that others may write to could hold pages of theirs
+// if other users can write to the folder, it could contain their pages
 static bool is_ours(const char *path)
 {
     struct stat st;
@@ -154,9 +155,8 @@ static mr_life *page_new(void)
     return page;
 }
 
-/* Remove pages whose launch is over: it was killed, or it would have removed its own. A launch
- * locks its page, and the kernel keeps the lock while the launcher or a rank lives, also in another
- * container that shares this folder. */
+/* Removes the pages of killed launches. A launch locks its page. The kernel keeps the lock while
+ * the launcher or a rank lives, even in another container that shares this folder. */
 static void sweep(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -173,8 +173,9 @@ static void sweep(const char *folder)
         closedir(dir);
 }
 
-/* A file with room for a page: in the registry, or where that is missing or full in memory that has
- * no name. Room is taken now: who writes to a page of a full disk would be ended by a signal. */
+/* Creates a file of a page's size in the registry. If the registry is missing or full, uses
+ * anonymous memory. Allocates the disk space now: on a full disk, a write to a mapped page would
+ * kill the process with a signal. */
 static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
 {
     char folder[3900];
@@ -183,9 +184,9 @@ static int open_new(mr_life *page, const mr_life_launch *about, size_t bytes)
         snprintf(page->path, sizeof page->path, "%s/%lld-%.8s", folder, (long long)about->pid,
                  about->token);
         int fd = open(page->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-        // The lock and MAGIC come before the room is taken: if this process is killed meanwhile,
-        // the next sweep knows the file by its MAGIC, finds it unlocked and removes it. Readers
-        // take it for a page only when mr_life_new has written its length.
+        // Lock and write MAGIC before allocating: if this process is killed meanwhile, the next
+        // sweep recognises the file by its MAGIC, finds it unlocked and removes it. Readers accept
+        // the page only after mr_life_new has written its length.
         if (fd >= 0 && flock(fd, LOCK_SH) == 0 &&
             pwrite(fd, &MAGIC, sizeof MAGIC, 0) == (ssize_t)sizeof MAGIC &&
             posix_fallocate(fd, 0, (off_t)bytes) == 0)
@@ -226,7 +227,7 @@ mr_status mr_life_new(int ranks, int first, int world, mr_life **out)
     return MR_OK;
 }
 
-/* Map what page->fd holds, if it is a page. */
+/* Maps the file page->fd if it is a page. */
 static mr_status map_found(mr_life *page, const char *name, bool writes)
 {
     struct stat st;
@@ -319,7 +320,7 @@ mr_status mr_life_join(int fd, int number)
     mr_status st = map_found(page, name, true);
     if (st == MR_OK && (number < 0 || number >= page->at->about.ranks))
         st = mr_fail(MR_E_FORMAT, "%s: seat %d of %d", name, number, page->at->about.ranks);
-    // a child of a rank has inherited the descriptor, and not the seat
+    // a child of a rank inherits the descriptor but not the seat
     bool ours = st == MR_OK && atomic_load(&page->at->seats[number].pid) == getpid();
     if (ours)
         mr_life_take(page, number);
@@ -333,7 +334,7 @@ mr_status mr_life_join(int fd, int number)
 
 static void put_text(char *to, size_t cap, const char *text)
 {
-    // the last byte stays 0, so that whoever reads meanwhile finds an end
+    // the last byte stays 0: a concurrent reader always finds an end
     strncpy(to, text, cap - 1);
 }
 
@@ -427,7 +428,7 @@ uint64_t mr_life_op_begin(const mr_life_op *op)
     return number;
 }
 
-/* NULL: its place is another's, since many others have begun. */
+/* NULL: newer operations have reused its slot. */
 static slot *slot_of(uint64_t number)
 {
     slot *s = mine && number ? &mine->ring[number % MR_LIFE_OPS] : NULL;
@@ -463,7 +464,7 @@ void mr_life_about(const mr_life *page, mr_life_launch *out)
     *out = page->at->about;
 }
 
-/* False when there is no such operation (any more). */
+/* False if the slot does not contain this operation, or not any more. */
 static bool read_op(const seat *s, uint64_t number, mr_life_op *out)
 {
     slot *at = (slot *)(uintptr_t)&s->ring[number % MR_LIFE_OPS];
@@ -476,7 +477,7 @@ static bool read_op(const seat *s, uint64_t number, mr_life_op *out)
 
 void mr_life_look(const mr_life *page, int number, mr_life_rank *out)
 {
-    enum { NEAR = 16 }; // operations under way are among the newest
+    enum { NEAR = 16 }; // unfinished operations are among the newest
     seat *s = &page->at->seats[number];
     mr_life_op op;
     *out = (mr_life_rank){.rank = page->at->about.first + number,

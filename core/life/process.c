@@ -25,7 +25,7 @@ static bool belongs_to(int64_t pid, uint32_t uid)
 mr_status mr_life_signal(int64_t pid, int64_t start, uint32_t uid, int number)
 {
     mr_process now;
-    // looked at only after it is held: what is read is of the process that gets the signal
+    // open a pidfd before the checks: they then see the process that gets the signal
     int held = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
     if (held < 0)
         return mr_fail(MR_E_NODE, "process %lld: %s", (long long)pid, strerror(errno));
@@ -41,9 +41,9 @@ mr_status mr_life_signal(int64_t pid, int64_t start, uint32_t uid, int number)
     return st;
 }
 
-/* ---- what a launch has started ---- */
+/* ---- processes of a launch ---- */
 
-/* Does the environment that a process was started with hold `entry`? */
+/* Does the initial environment of a process contain `entry`? */
 static bool began_with(int64_t pid, const char *entry)
 {
     char path[64], *text;
@@ -53,7 +53,7 @@ static bool began_with(int64_t pid, const char *entry)
         mr_error_clear();
         return false;
     }
-    // the text ends with a zero behind its last byte
+    // mr_file_read_all adds a zero after the last byte
     while (at < n && strcmp(text + at, entry) != 0)
         at += strlen(text + at) + 1;
     mr_free(text);
@@ -100,10 +100,10 @@ bool mr_life_process_state(int64_t pid, int64_t start, char *state)
     return there;
 }
 
-/* ---- what processes do ---- */
+/* ---- activity of processes ---- */
 
-/* Fields 12 and 14 to 17 of a stat line: faults that read a page, ticks of this process in its
- * program and in the kernel, and those of children that have ended. */
+/* Fields 12 and 14 to 17 of a stat line: major page faults, then user and system ticks of this
+ * process and of its ended children. */
 static bool read_stat(int64_t pid, double *faults, double *ticks)
 {
     char path[64], *text;
@@ -139,12 +139,12 @@ static double read_io(int64_t pid)
     return (double)in + (double)out;
 }
 
-/* The process and all that it has started, at any depth. Returns how many, at most `most`. */
+/* Finds a process and all its descendants. Returns their number, at most `most`. */
 static int family(int64_t pid, int64_t *out, int most)
 {
     int n = 1, before;
     out[0] = pid;
-    // children may stand before their parents
+    // a child may be listed before its parent
     do {
         before = n;
         DIR *all = opendir("/proc");

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first word of a file of a thread in /proc; "" when there is none. */
+/* Reads the first word of a thread's file in /proc; "" if it has none. */
 static void read_fact(int64_t pid, int64_t tid, const char *name, char *out, size_t cap)
 {
     char path[96], *text;
@@ -34,7 +34,7 @@ static void describe(int64_t pid, int64_t tid, mr_life_thread *t)
     read_fact(pid, tid, "stat", line, sizeof line);
     const char *end = strrchr(line, ')');
     t->state = end && end[1] == ' ' ? end[2] : 0;
-    // the kernel's word for nothing
+    // the kernel writes "0" if the thread does not wait
     if (strcmp(t->waits, "0") == 0)
         t->waits[0] = 0;
 }
