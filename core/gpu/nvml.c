@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- the part of NVML that is asked ----
+// ---- the part of NVML that is used ----
 
 enum { OK = 0, INSUFFICIENT_SIZE = 7 };
 enum { CLOCK_SM = 1, SENSOR_GPU = 0, UNCORRECTED = 1, VOLATILE = 0 };
@@ -38,7 +38,7 @@ typedef struct process_info {
     unsigned instance, compute_instance;
 } process_info;
 
-// name in the library, name here, arguments; those of the first table must be there
+// name in the library, name here, arguments. A driver must have all functions of NEEDED
 #define NEEDED(X)                                                                                  \
     X("nvmlInit_v2", init, (void))                                                                 \
     X("nvmlShutdown", shutdown, (void))                                                            \
@@ -122,7 +122,7 @@ mr_status mr_gpus_open(mr_gpus **out)
     mr_status st = MR_OK;
     g->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!g->so)
-        st = mr_fail(MR_E_UNSUPPORTED, "no driver of NVIDIA: %s", dlerror());
+        st = mr_fail(MR_E_UNSUPPORTED, "no NVIDIA driver found: %s", dlerror());
     if (st == MR_OK)
         st = bind_all(g, path);
     if (st == MR_OK)
@@ -174,7 +174,7 @@ static unsigned reasons_of(u64 mask)
     return slow;
 }
 
-// a number that the driver may not tell: -1 then
+// a number that the driver may not report; then -1
 #define REPORTED(field, type, ...)                                                                 \
     (g->field && g->field(d, __VA_ARGS__) == OK ? (type)value : (type)-1)
 
@@ -246,7 +246,7 @@ mr_status mr_gpus_read(mr_gpus *g, int i, mr_gpu_state *out)
     return MR_OK;
 }
 
-// CUDA writes four digits of the domain, NVML eight: equal from the last colon but one on
+// CUDA writes the PCI domain with four digits, NVML with eight; the rest is equal
 static const char *short_bus(const char *bus)
 {
     const char *colon = strrchr(bus, ':');
