@@ -13,7 +13,7 @@ mr_status mr_bench_forget_file(const char *path)
     int fd = io->open(path, O_RDONLY, 0);
     if (fd < 0)
         return mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    // pages that are not written back yet would stay
+    // the kernel does not drop dirty pages, so write them back first
     int bad = io->fsync(fd) ? errno : posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     io->close(fd);
     return bad ? mr_fail(MR_E_IO, "%s: cannot drop it from the page cache: %s", path, strerror(bad))

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Of x [m, k], w [n, k], y [m, n]. */
+/* Returns the product for x [m, k], w [n, k], y [m, n]. */
 static mr_product_spec spec_of(mr_bench_form form, mr_dtype dtype, int64_t m, int64_t n, int64_t k)
 {
     mr_product_spec s = {.batch = 1, .in = dtype, .out = dtype, .m = m, .n = n, .k = k};
@@ -27,7 +27,7 @@ typedef struct operands {
     mr_product *product;
 } operands;
 
-/* Both by turns, so that they meet the same load. */
+/* Times product and packing alternately, so that both see the same load of the machine. */
 static mr_status measure(operands *o, bool weights, double seconds, mr_bench_linear *out)
 {
     enum { LEAST = 3 };
@@ -40,7 +40,7 @@ static mr_status measure(operands *o, bool weights, double seconds, mr_bench_lin
             MR_TRY(mr_product_pack(o->product, o->b, o->workspace));
             now = mr_now_s();
         }
-        // the first round warms up
+        // the first round is a warm-up
         if (round == 1 || ran - from < out->seconds)
             out->seconds = ran - from;
         if (round == 1 || now - ran < out->packing_s)

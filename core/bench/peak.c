@@ -1,8 +1,8 @@
 /* bench: product peak and memory rate. Licence: Apache-2.0
  *
  * oneDNN gets packed weights: its peak is the rate of forward products alone, without the cost of
- * packing. Our own kernels pack in each run, and count where they are faster all the same. Where
- * f32 instructions multiply bf16 faster, the bf16 peak is the f32 peak. */
+ * packing. Our own kernels pack in each run. They count where they are faster despite that. If f32
+ * instructions multiply bf16 faster, the bf16 peak is the f32 peak. */
 #include "moonreel/bench.h"
 #include "cpu/cpu.h"
 #include "cpu/product.h"
@@ -26,7 +26,7 @@ static const shape shapes[] = {{2560, 1152, 1152}, {2560, 4608, 1152}, {2560, 11
 typedef struct trial {
     void *x, *w, *y;
     mr_product *own;
-    void *work; /* of the own product; else the packed w */
+    void *work; /* workspace of `own`; with oneDNN the packed w */
 #ifdef MR_HAVE_ONEDNN
     dnnl_primitive_t product;
 #endif
@@ -44,7 +44,7 @@ static void trial_fini(trial *t)
     mr_free(t->x), mr_free(t->w), mr_free(t->y), mr_free(t->work);
 }
 
-/* Small varied values; zeros would draw less power than real data. */
+/* Writes small varied values. Zeros would draw less power than real data. */
 static void fill(void *p, int64_t n, mr_dtype dtype)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static void fill(void *p, int64_t n, mr_dtype dtype)
 }
 
 #ifdef MR_HAVE_ONEDNN
-/* The primitive with weights in the layout it likes best, packed. */
+/* Creates the primitive and packs the weights in its preferred layout. */
 static dnnl_status_t onednn_init(trial *t, const shape *s, mr_dtype dtype)
 {
     dnnl_data_type_t type = onednn_type(dtype);
@@ -116,7 +116,7 @@ static mr_status trial_init(trial *t, const shape *s, mr_dtype dtype, int thread
                             .c_row = s->n,
                             .in = dtype,
                             .out = dtype};
-    // made first: it also starts the library under this processor's limits
+    // first, because it also sets the library's instruction set limit for this processor
     MR_TRY(mr_product_new(&spec, &facts, &t->own));
     snprintf(t->how, sizeof t->how, "%s", mr_product_how(t->own));
 #ifdef MR_HAVE_ONEDNN
@@ -151,7 +151,7 @@ static mr_status trial_run(trial *t)
     return mr_product_run(t->own, t->x, t->w, NULL, t->y, t->work);
 }
 
-/* What products of a dtype are fastest in: itself, or f32 for a bf16 that is slow here. */
+/* Chooses the dtype in which products are fastest: f32 replaces bf16 if bf16 is slower here. */
 static mr_status choose_dtype(mr_dtype *dtype)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 1);
@@ -162,8 +162,8 @@ static mr_status choose_dtype(mr_dtype *dtype)
     return MR_OK;
 }
 
-/* Run one shape for `seconds`, at least once, after a run that warms up: rate of the best run and
- * of all. */
+/* Runs one shape for `seconds`, at least once, after a warm-up run. Returns the rates of the best
+ * run and of all runs. */
 static mr_status measure(const shape *s, mr_dtype dtype, int threads, bool own, double seconds,
                          trial *t, double *best, double *mean)
 {
@@ -253,7 +253,7 @@ size_t mr_bench_resident(void)
     size_t n, pages = 0;
     if (mr_file_read_all("/proc/self/statm", &text, &n) != MR_OK)
         return mr_error_clear(), 0;
-    // pages of address space, then of memory
+    // the first two numbers: pages of address space, pages of memory
     strtoull(text, &resident, 10);
     pages = (size_t)strtoull(resident, NULL, 10);
     mr_free(text);
@@ -262,7 +262,7 @@ size_t mr_bench_resident(void)
 
 size_t mr_bench_max_resident(void)
 {
-    // what getrusage() tells begins with the size of whoever started this program
+    // not getrusage(): its maximum includes the size of the parent before exec
     static const char key[] = "VmHWM:";
     char *text;
     size_t n, kib = 0;

@@ -39,7 +39,7 @@ mr_status mr_bench_touch(int64_t bytes, int threads, double *seconds)
         if (pthread_create(&parts[begun].thread, NULL, write_once, &parts[begun]))
             break;
     }
-    // the rest is this thread's
+    // this thread writes the rest
     write_once(&(part){.at = at + begun * each, .bytes = (n - begun) * each});
     while (begun)
         pthread_join(parts[--begun].thread, NULL);
