@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* moonreel.embedded(path) -> text or nil: a file carried inside the program. With MOONREEL_LUA=DIR
- * files are read from that tree instead. */
+/* moonreel.embedded(path) -> text or nil: a file embedded in the program. With MOONREEL_LUA=DIR,
+ * reads files from that folder instead. */
 static int embedded(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1), *tree = getenv("MOONREEL_LUA");
@@ -40,7 +40,7 @@ static int embedded(lua_State *L)
     return 0;
 }
 
-/* moonreel.embedded_list() -> paths of all carried files, sorted. */
+/* moonreel.embedded_list() -> paths of all embedded files, sorted. */
 static int embedded_list(lua_State *L)
 {
     lua_newtable(L);
@@ -71,7 +71,7 @@ static int searcher(lua_State *L)
         }
         size_t n;
         const char *text = lua_tolstring(L, -1, &n);
-        // chunk names of own modules start with "@moonreel/": error blame skips them
+        // chunk names of own modules start with "@moonreel/"; error locations skip them
         const char *chunk = lua_pushfstring(L, "@%s", scripts ? path : path + 4);
         if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK)
             return lua_error(L);
@@ -85,9 +85,9 @@ static int searcher(lua_State *L)
 static int traceback(lua_State *L)
 {
     if (luaL_testudata(L, 1, "mr.Error") || lua_istable(L, 1))
-        return 1; // already a story
+        return 1; // an error object, not a text
     const char *msg = lua_tostring(L, 1);
-    luaL_traceback(L, L, msg ? msg : "error without a text", 1);
+    luaL_traceback(L, L, msg ? msg : "error without a message", 1);
     return 1;
 }
 
@@ -98,8 +98,8 @@ static int start(lua_State *L)
     mr_bind_open_all(L);
     lua_getglobal(L, "package");
     lua_getfield(L, -1, "searchers");
-    // right after the preloaded ones: a folder moonreel/ where the user stands must not stand in
-    // for our modules
+    // right after the preload searcher: a folder moonreel/ in the working directory must not
+    // replace our modules
     for (lua_Integer i = (lua_Integer)lua_rawlen(L, -1); i >= 2; i--) {
         lua_rawgeti(L, -1, i);
         lua_rawseti(L, -2, i + 1);
@@ -126,15 +126,15 @@ static int start(lua_State *L)
     return 1;
 }
 
-/* Two libraries read their settings when they are loaded, so the program starts over with them,
- * once; what the user has set stays. MOONREEL_OWN names those that are ours (bind/process.c).
+/* Two libraries read environment variables when they are loaded. Sets these and executes the
+ * program again, once. A variable that the user has set keeps its value. MOONREEL_OWN names the
+ * variables set here (bind/process.c).
  *
- * - libgomp: oneDNN's threads wait for its next call by spinning, by default for some 15 ms, which
- *   keeps the processors from our own kernels (cpu/threads.c) and from other work. 2,000 rounds are
- *   0.1 ms.
- * - glibc: oneDNN allocates an aligned buffer for many a product. Small blocks that a thread caches
- *   inside freed buffers keep these from being used again, and a run grew by several MB a second:
- *   no thread caches any. */
+ * - libgomp: after a call, oneDNN's threads spin for some 15 ms by default. Meanwhile our own kernels
+ *   (cpu/threads.c) and other work do not get these processors. 2,000 rounds are 0.1 ms.
+ * - glibc: oneDNN allocates an aligned buffer for many products. If a thread caches small blocks
+ *   inside freed buffers, glibc cannot reuse the buffers, and a run grew by several MB a second. So
+ *   the thread caches are off. */
 static void set_libraries(char **argv)
 {
     static const char *const wanted[][2] = {{"GOMP_SPINCOUNT", "2000"},
@@ -150,11 +150,11 @@ static void set_libraries(char **argv)
     setenv("MOONREEL_OWN", own, 1);
     char file[4096];
     mr_program_file(file);
-    execv(file, argv); // where this fails, the defaults serve
+    execv(file, argv); // on failure, continue with the defaults
 }
 
-/* A rank tells of itself on the page that its launcher has made; children that inherit the variable
- * do not. */
+/* A rank publishes its state on the page of its launcher. Children that inherit the variable do
+ * not. */
 static void join_page(void)
 {
     const char *page = getenv("MOONREEL_PAGE"), *seat = getenv("MOONREEL_LOCAL_RANK");
@@ -171,18 +171,20 @@ static void name_process(void)
     mr_process_name(rank ? part : NULL);
 }
 
-/* Output must have been written: a full disk behind '>' is a failure. */
+/* Fails if output could not be written, for example to a full disk. */
 static int end_output(int code)
 {
     bool lost = ferror(stdout);
     if (fflush(stdout) == 0 && !lost)
         return code;
-    fprintf(stderr, "moonreel: what it printed could not be written; is there room for it?\n");
+    fprintf(stderr,
+            "moonreel: cannot write standard output; try: check that the disk is not full\n");
     return code ? code : 8;
 }
 
-/* Characters are those of the terminal, for lines at the prompt; letters are the same everywhere.
- * In a Turkish locale the small letter of I is no i: captions and names would become others. */
+/* Uses the character encoding of the terminal, for lines at the prompt, but the letter rules of the
+ * C locale. In a Turkish locale the lower case of I is not i, which would change captions and
+ * names. */
 static void take_characters(void)
 {
     setlocale(LC_CTYPE, "");
@@ -193,9 +195,10 @@ static void take_characters(void)
 int main(int argc, char **argv)
 {
     mr_streams_hold();
-    signal(SIGXFSZ, SIG_IGN); // write reports a file that may not grow
+    signal(SIGXFSZ, SIG_IGN); // past a file size limit, write() then fails instead of killing the
+                              // process
     take_characters();
-    // the cheapest questions need no Lua
+    // the simplest commands need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("moonreel %s\n", MR_VERSION MR_COMMIT);
         return end_output(0);

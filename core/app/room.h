@@ -1,4 +1,4 @@
-/* app: Lua modules and recipes carried inside the program. Licence: Apache-2.0 */
+/* app: Lua modules and recipes embedded in the program. Licence: Apache-2.0 */
 #ifndef MOONREEL_EMBEDDED_H
 #define MOONREEL_EMBEDDED_H
 #include <stddef.h>
