@@ -10,16 +10,16 @@
 #include <unistd.h>
 
 static const char SELF[] = "/proc/self/exe";
-enum { SEGMENTS = 64 }; // more than a linker makes
+enum { SEGMENTS = 64 }; // more than linkers create
 
-/* The hash of what is loaded of one segment. A strip moves the table of sections, of which the
- * file's head tells: that head, at the start of the first segment, does not count. */
+/* Hashes one loaded segment. Leaves out the ELF header at the start of the first segment: it
+ * contains the position of the section table, which strip moves. */
 static mr_status hash_segment(int fd, const ElfW(Phdr) * segment, mr_hash128 *out)
 {
     const uint64_t skipped = segment->p_offset == 0 ? sizeof(ElfW(Ehdr)) : 0;
     if (segment->p_filesz < skipped)
-        return mr_fail(MR_E_FORMAT, "%s: a segment of %llu bytes", SELF,
-                       (unsigned long long)segment->p_filesz);
+        return mr_fail(MR_E_FORMAT, "%s: a segment has %llu bytes, expected at least an ELF header",
+                       SELF, (unsigned long long)segment->p_filesz);
     const size_t n = (size_t)(segment->p_filesz - skipped);
     char *bytes = mr_alloc(n + 1);
     if (!bytes)

@@ -4,9 +4,9 @@
 
 #include "moonreel/base.h"
 
-/* A hash of what the system loads of this program: instructions, constants, embedded files, initial
- * values. A strip leaves it as it is. Plug-ins do not count.
- * Errors: MR_E_IO, MR_E_MEMORY; MR_E_FORMAT no program of this kind. Threads: any. */
+/* Hashes the loaded segments of this program: instructions, constants, embedded files, initial
+ * values. strip does not change the hash. Plug-ins are not included.
+ * Errors: MR_E_IO, MR_E_MEMORY; MR_E_FORMAT not an ELF file of the expected form. Threads: any. */
 mr_status mr_build_id(mr_hash128 *out);
 
 #endif

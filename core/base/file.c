@@ -53,7 +53,8 @@ static int real_exchange(const char *a, const char *b)
 #endif
 }
 
-/* A link stays and what it means is replaced; nothing takes the place of a device or a pipe. */
+/* Replaces the target of a symbolic link and keeps the link. Refuses to replace a device or a
+ * pipe. */
 static int real_rename(const char *from, const char *to)
 {
     char *meant = realpath(to, NULL);
@@ -159,7 +160,7 @@ mr_status mr_file_write_full(int fd, const void *data, size_t bytes, const char 
 
 mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const char *path)
 {
-    enum { PIECE = 16 << 20 }; // small enough that an interruption is seen soon
+    enum { PIECE = 16 << 20 }; // small enough that an interrupt takes effect soon
     char *p = data;
     while (bytes) {
         MR_TRY(mr_interrupt_check());
@@ -177,7 +178,7 @@ mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, const ch
     return MR_OK;
 }
 
-// the size of a regular file is known beforehand; what grows while it is read is cut off here too
+// checks the size before reading. A file that is not regular has no known size
 static mr_status check_small(int fd, const char *path, size_t most)
 {
     struct stat about;
@@ -237,7 +238,7 @@ mr_status mr_file_read_all(const char *path, char **data, size_t *bytes)
 
 mr_status mr_file_read_small(const char *path, size_t most, char **data, size_t *bytes)
 {
-    // opening a pipe without a writer would wait for ever
+    // without O_NONBLOCK, opening a pipe that has no writer would wait forever
     int fd = io->open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return mr_fail_io("open", path);
@@ -270,7 +271,7 @@ mr_status mr_dir_make(const char *path)
             continue;
         char keep = *p;
         *p = 0;
-        // what has the name already may be a file
+        // EEXIST is fine only if `part` is a folder
         struct stat there;
         if (io->mkdir(part, 0755) &&
             (errno != EEXIST || (stat(part, &there) == 0 && !S_ISDIR(there.st_mode))))

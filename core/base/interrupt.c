@@ -22,7 +22,7 @@ mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes)
         memmove(dst, src, bytes);
         return MR_OK;
     }
-    // memory that overlaps is copied from the end that is not written over first
+    // if the ranges overlap, start at the end that keeps unread source bytes intact
     bool backwards = (char *)dst > (const char *)src;
     for (size_t done = 0; done < bytes; done += PIECE) {
         size_t n = MR_MIN(bytes - done, (size_t)PIECE), at = backwards ? bytes - done - n : done;

@@ -1,5 +1,5 @@
-/* base: reads JSON objects and lists of untrusted files, one member at a time. jansson would need
- * forty times the size of a header to build all of it. Here it parses one small value at a time.
+/* base: reads JSON objects and lists of untrusted files, one member at a time. To parse a whole
+ * header, jansson would need forty times its size. Here it parses one small value at a time.
  * Licence: Apache-2.0 */
 #include "base/json_fields.h"
 #include "base/text.h"
@@ -8,7 +8,7 @@
 
 enum { CONTAINER_MAX = 64 << 10 };
 
-/* Where the reading of an object stands. */
+/* Reads an object. */
 typedef struct reader {
     mr_json_part all;
     const char *at;
@@ -41,7 +41,7 @@ static mr_status expect(reader *r, char c, const char *name)
     return MR_OK;
 }
 
-/* Step over a text; what it holds is judged by whoever parses it. */
+/* Skips a string without checking its contents; mr_json_parse checks them. */
 static mr_status skip_text(reader *r)
 {
     for (r->at++; r->at < r->all.end; r->at++) {
@@ -55,10 +55,10 @@ static mr_status skip_text(reader *r)
     return damaged(r, "the end of a text");
 }
 
-/* Step over an array or object up to the bracket that closes it. */
+/* Skips an array or object up to its closing bracket. */
 static mr_status skip_container(reader *r)
 {
-    // the object that is read is the first level itself
+    // the object being read is level 1
     int depth = 1;
     while (r->at < r->all.end) {
         switch (*r->at) {
@@ -96,7 +96,7 @@ static mr_json_part part_from(const reader *r, const char *from)
     return (mr_json_part){r->all.path, r->all.whole, from, r->at, r->all.depth};
 }
 
-/* Read what stands between two brackets, with commas between. */
+/* Reads the items between two brackets, separated by commas. */
 static mr_status read_list(mr_json_part all, const char *brackets, const char *what,
                            mr_status (*read_one)(reader *r, void *list), void *list)
 {
@@ -182,7 +182,7 @@ mr_status mr_json_parse(mr_json_part part, json_t **out)
 
 mr_status mr_json_check_memory(const json_error_t *err)
 {
-    // where jansson runs out of memory it often leaves no text at all
+    // without memory, jansson often sets no text
     bool memory = json_error_code(err) == json_error_out_of_memory || !err->text[0];
     return memory ? mr_fail_memory(4096) : MR_OK;
 }

@@ -36,13 +36,13 @@ static uint32_t next(twister *t)
     return y ^ y >> 18;
 }
 
-/* 24 random bits, from 0 up to 1 */
+/* 24 random bits as a number in [0, 1) */
 static float uniform(twister *t)
 {
     return (float)(next(t) & 0xffffff) * 0x1p-24f;
 }
 
-/* Box and Muller over 16 uniforms: the first eight are radii, the others angles. */
+/* Box-Muller transform of 16 uniforms: the first eight give radii, the others angles. */
 static void normals(float *x)
 {
     for (int i = 0; i < BLOCK / 2; i++) {
@@ -59,7 +59,7 @@ mr_status mr_torch_normal(float *out, int64_t n, uint32_t seed, int64_t draws)
                        (long long)n, BLOCK);
     twister t;
     seed_with(&t, seed);
-    // a tail that is no whole block draws the last 16 numbers again
+    // if the last block is not full, PyTorch draws the last 16 numbers again
     int64_t used = n + (n % BLOCK ? BLOCK : 0);
     for (int64_t i = 0; i < draws * used; i++)
         next(&t);

@@ -5,9 +5,9 @@
 
 #include "moonreel/base.h"
 
-/* Normals that torch.randn gives for n numbers after torch.manual_seed(seed) and `draws` further
- * calls of it for n numbers each. From 16 numbers on, which is where PyTorch fills in blocks; its
- * vector logarithm differs from ours by a few units in the last place.
+/* Writes the n numbers that torch.randn(n) returns after torch.manual_seed(seed) and `draws`
+ * earlier calls of torch.randn(n). n is at least 16, where PyTorch fills in blocks. The results
+ * differ by a few units in the last place, because PyTorch uses another vector logarithm.
  *
  * out      [n] f32; written only on MR_OK
  * Ref:     PyTorch 2.2, aten/src/ATen/native/cpu/DistributionTemplates.h; Matsumoto & Nishimura

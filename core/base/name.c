@@ -13,7 +13,8 @@ static int letter(char c)
 
 int mr_name_distance(const char *a, const char *b, int limit)
 {
-    // rows i - 2, i - 1 and i of the table of distances between the first i and the first j letters
+    // the last three rows of the distance table; entry (i, j) compares the first i and the first j
+    // letters
     int rows[3][LONGEST + 1];
     int m = (int)strnlen(a, LONGEST), n = (int)strnlen(b, LONGEST);
     for (int j = 0; j <= n; j++)

@@ -35,7 +35,7 @@ static mr_status open_at(const char *path, const char *name, uint32_t version, c
         dlclose(so);
         return mr_fail(
             MR_E_UNSUPPORTED,
-            "%s: is of another version of moonreel; try: install program and plug-in together",
+            "%s: belongs to another version of moonreel; try: install program and plug-in together",
             path);
     }
     // the object stays open for the life of the process

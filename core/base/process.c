@@ -23,7 +23,7 @@ bool mr_process_read(int64_t pid, mr_process *out)
         mr_error_clear();
         return false;
     }
-    // the name stands in parentheses and may hold anything, so fields are counted from its end
+    // the name in parentheses may contain any characters, so count fields after its end
     char *p = strrchr(text, ')');
     if (p && p[1] == ' ') {
         out->pid = strtoll(text, NULL, 10), out->state = p[2];

@@ -7,28 +7,28 @@
 
 typedef struct mr_process {
     int64_t pid, parent;
-    int64_t start; /* in clock ticks since boot: with the number it names a process for good */
-    char state;    /* R, S, D: it lives; T, t: stopped; Z, X: it has ended */
+    int64_t start; /* in clock ticks since boot; pid and start identify a process uniquely */
+    char state;    /* R, S, D: alive; T, t: stopped; Z, X: ended */
 } mr_process;
 
-/* pid 0: this process. False when /proc does not tell, for whatever reason. Threads: any. */
+/* pid 0: this process. False if /proc cannot be read, for any reason. Threads: any. */
 bool mr_process_read(int64_t pid, mr_process *out);
 
-/* Is there no such process here any more, or only its exit status? Threads: any. */
+/* Has this process ended? A zombie counts as ended. Threads: any. */
 bool mr_process_gone(int64_t pid);
 
-/* The file of this program, to start it again: under /proc/self/exe that would be called "exe" by
- * ps, top and pgrep. Where the file is gone or replaced, /proc/self/exe. Threads: any; also between
- * fork and exec. */
+/* The file of this program, to start it again. Started as /proc/self/exe it would appear as "exe"
+ * in ps, top and pgrep. If the file was removed or replaced, /proc/self/exe. Threads: any; also
+ * between fork and exec. */
 void mr_program_file(char out[4096]);
 
-/* What ps, top and pgrep call this process: "moonreel", and behind a dash which part of it, at most
- * six letters; NULL: none. Threads: any; those that are started later take it over. */
+/* Set the process name in ps, top and pgrep: "moonreel", or "moonreel-PART" with at most six
+ * letters; NULL: no part. Threads: any; threads that start later inherit the name. */
 void mr_process_name(const char *part);
 
-/* Open /dev/null in the place of each standard stream that is closed, so that nothing opened later
- * takes its place: words to the user would be written into it, and a child would lose its end of a
- * pipe there. A program calls it first of all; children inherit what it opens.
+/* Open /dev/null for each standard stream that is closed. Otherwise a file opened later would get
+ * its number: messages would be written into that file, and a child could lose its end of a pipe.
+ * Call it first in a program; children inherit these streams.
  * Threads: before there are others. */
 void mr_streams_hold(void);
 

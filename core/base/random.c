@@ -44,7 +44,7 @@ float mr_random_normal(uint64_t seed, uint64_t purpose, uint64_t sample_key, uin
 {
     uint32_t w[4];
     mr_random_block(seed, purpose, sample_key, epoch, (uint32_t)(element / 4), w);
-    // elements 2i and 2i + 1 are the cosine and sine of one pair of words
+    // one pair of words gives element 2i by its cosine and element 2i + 1 by its sine
     const uint32_t *pair = w + (element % 4 & 2);
     return mr_words_normal(pair[0], pair[1], element % 2 == 1);
 }

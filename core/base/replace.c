@@ -22,7 +22,7 @@ mr_status mr_file_replace(const char *path, const void *data, size_t bytes)
     const mr_io *io = mr_io_table();
     char tmp[4096], dir[4096];
     MR_TRY(mr_temporary_path(path, tmp, sizeof tmp));
-    // a failure names the file that was wanted
+    // an error names the final path, not the temporary one
     int fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
         return mr_fail_io("create", path);

@@ -31,8 +31,8 @@ mr_status mr_status_from_name(const char *name)
     return MR_STATUS_COUNT;
 }
 
-/* Records live in a small ring per thread, so a failure needs no allocation; the deepest causes
- * are dropped when a chain is longer than the ring. */
+/* Each thread keeps its records in a small ring, so a failure needs no allocation. If a chain is
+ * longer than the ring, its deepest causes are lost. */
 #define DEPTH 8
 static _Thread_local mr_error ring[DEPTH];
 static _Thread_local int newest = -1, depth = 0;
@@ -44,7 +44,7 @@ static mr_error *push(mr_status code, const char *file, int line, bool chain)
     newest = (newest + 1) % DEPTH;
     mr_error *e = &ring[newest];
     *e = (mr_error){.code = code, .file = file, .line = line, .cause = below};
-    // cut the chain where the ring bites its own tail
+    // cut the chain where it reaches the record that was just overwritten
     int i = 1;
     for (mr_error *p = e; p; p = p->cause, i++)
         if (i >= depth) {
@@ -54,7 +54,7 @@ static mr_error *push(mr_status code, const char *file, int line, bool chain)
     return e;
 }
 
-/* Names and captions from files may be part of a text: their control characters never reach a
+/* A text may contain names and captions from files. Their control characters must not reach a
  * terminal. */
 static void set_text(mr_error *e, const char *text)
 {
@@ -70,7 +70,7 @@ mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt
     char text[sizeof ring[0].text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap); // before push: arguments may lend from the old record
+    vsnprintf(text, sizeof text, fmt, ap); // before push: arguments may point into the old record
     va_end(ap);
     set_text(push(code, file, line, false), text);
     return code;
@@ -157,7 +157,7 @@ mr_status mr_error_adopt(const mr_error *err)
 {
     if (!err)
         return mr_fail(MR_E_MEMORY, "an error happened on another thread and its record was lost");
-    // causes first, so that the newest record ends on top
+    // causes first, so that the newest record becomes the last
     if (err->cause)
         mr_error_adopt(err->cause);
     mr_error *e = push(err->code, err->file, err->line, err->cause != NULL);

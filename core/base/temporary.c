@@ -13,11 +13,11 @@
 
 #define BETWEEN ".tmp-"
 
-// a folder in which nothing was left, so that many files in it do not make as many lists
+// the last folder found without leftovers; it is not listed again for each file
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char clean[4096];
 
-// the lock of all of a file, of whatever length
+// a lock of a whole file of any length
 static struct flock whole_file(void)
 {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -29,8 +29,8 @@ void mr_temporary_hold(int fd)
     fcntl(fd, F_OFD_SETLK, &f);
 }
 
-// Is it free? Another host has processes of its own, and so has a container. Where there
-// are no such locks the answer is unknown.
+// Is the file unlocked? A pid alone does not tell: other hosts and containers have other processes.
+// Without open file description locks the answer is unknown.
 static bool is_free(int dir, const char *name)
 {
     struct flock f = whole_file();
@@ -41,7 +41,7 @@ static bool is_free(int dir, const char *name)
     return is;
 }
 
-// the process of NAME.tmp-PID, or 0
+// the PID in NAME.tmp-PID, or 0
 static long writer_of(const char *name, size_t *stem)
 {
     char *end;
@@ -55,7 +55,7 @@ static long writer_of(const char *name, size_t *stem)
     return *end ? 0 : pid;
 }
 
-// removes what is left of `name` in a folder; false: something of another name is there
+// removes the leftovers of `name` in a folder; false: the folder has leftovers of other names
 static bool sweep(DIR *dir, const char *folder, const char *name)
 {
     char path[4400];

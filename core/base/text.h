@@ -36,7 +36,7 @@ MR_PRINTF(2, 3) static inline void mr_text_add(mr_text *t, const char *fmt, ...)
     }
 }
 
-/* Adds bytes, which may be any; a zero is kept behind them. */
+/* Adds any bytes and keeps a zero after them. */
 static inline void mr_text_put(mr_text *t, const void *data, size_t n)
 {
     if (t->cap - t->used <= n) {
@@ -53,7 +53,7 @@ static inline void mr_text_put(mr_text *t, const void *data, size_t n)
     t->data[t->used] = 0;
 }
 
-/* Hands the text over (free with mr_free), or fails with MR_E_MEMORY. */
+/* Gives the text to the caller (free with mr_free), or fails with MR_E_MEMORY. */
 static inline mr_status mr_text_end(mr_text *t, char **out)
 {
     if (!t->data)

@@ -3,7 +3,7 @@
 
 size_t mr_utf8(const char *text, size_t n, uint32_t *code)
 {
-    // how the first of 1 to 4 bytes begins, and the least code point that needs that many
+    // for 1 to 4 bytes: the pattern of the first byte, and the smallest code point of this length
     static const struct {
         unsigned char mask, lead;
         uint32_t least;

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <time.h>
 
-/* Wait for a condition, but no longer than 50 ms: an interruption or the end of the caller's time
- * signals nothing and is looked for afterwards. The caller holds `lock`. */
+/* Wait for a condition, at most 50 ms. Neither an interrupt nor the caller's timeout signals the
+ * condition, so the caller checks both afterwards. The caller holds `lock`. */
 static inline void mr_wait_briefly(pthread_cond_t *cond, pthread_mutex_t *lock)
 {
     struct timespec until;

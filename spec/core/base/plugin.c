@@ -19,7 +19,7 @@ int main(void)
     CHECK_STR(path, SPEC_PLUGINS "/libmoonreel_cuda.so");
     CHECK_FAILS(mr_plugin_find("odd", path), MR_E_UNSUPPORTED, "libmoonreel_odd.so");
     CHECK_FAILS(mr_plugin_open("cuda", MR_DEVICE_VERSION + 1, &table), MR_E_UNSUPPORTED,
-                "of another version");
+                "belongs to another version");
     CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED,
                 "libmoonreel_odd.so is not in " SPEC_PLUGINS);
     // there, but not what its name says
