@@ -105,12 +105,16 @@ endfunction()
 function(mr_program name dir)
   cmake_parse_arguments(A "" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.c)
-  file(GLOB_RECURSE lua CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua ${PROJECT_SOURCE_DIR}/recipes/*.lua
-    ${PROJECT_SOURCE_DIR}/machines/*.lua ${PROJECT_SOURCE_DIR}/datasets/*.lua ${PROJECT_SOURCE_DIR}/core/bench/*.py)
+  file(GLOB_RECURSE lua CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/lua/*.lua
+    ${PROJECT_SOURCE_DIR}/recipes/*.lua ${PROJECT_SOURCE_DIR}/machines/*.lua ${PROJECT_SOURCE_DIR}/datasets/*.lua
+    ${PROJECT_SOURCE_DIR}/core/bench/*.py)
+  list(SORT lua)
   set(embedded ${CMAKE_BINARY_DIR}/embedded.c)
-  add_custom_command(OUTPUT ${embedded}
-    COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -DOUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-    DEPENDS ${lua} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  add_executable(embed cmake/embed.c)
+  set_target_properties(embed PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/CMakeFiles)
+  target_link_libraries(embed PRIVATE PkgConfig::LUA)
+  add_custom_command(OUTPUT ${embedded} BYPRODUCTS ${embedded}.code
+    COMMAND embed ${PROJECT_SOURCE_DIR} ${embedded} ${lua} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} DEPENDS ${lua} VERBATIM)
   # the room with the bindings registers itself by a linker section, so it is linked whole
   add_executable(${name} ${sources} ${embedded})
   mr_target(${name})

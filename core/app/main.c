@@ -15,12 +15,27 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The folder to read files from instead; NULL: the embedded files count. */
+static const char *tree_of(void)
+{
+    const char *tree = getenv("MOONREEL_LUA");
+    return tree && *tree ? tree : NULL;
+}
+
+static const mr_embedded_file *find(const char *path)
+{
+    const mr_embedded_file *f = mr_embedded;
+    while (f->path && strcmp(f->path, path) != 0)
+        f++;
+    return f->path ? f : NULL;
+}
+
 /* moonreel.embedded(path) -> text or nil: a file embedded in the program. With MOONREEL_LUA=DIR,
  * reads files from that folder instead. */
 static int embedded(lua_State *L)
 {
-    const char *path = luaL_checkstring(L, 1), *tree = getenv("MOONREEL_LUA");
-    if (tree && *tree) {
+    const char *path = luaL_checkstring(L, 1), *tree = tree_of();
+    if (tree) {
         const char *full = lua_pushfstring(L, "%s/%s", tree, path);
         char *text;
         size_t n;
@@ -32,12 +47,10 @@ static int embedded(lua_State *L)
         mr_free(text);
         return 1;
     }
-    for (const mr_embedded_file *f = mr_embedded; f->path; f++)
-        if (strcmp(f->path, path) == 0) {
-            lua_pushlstring(L, (const char *)f->bytes, f->size);
-            return 1;
-        }
-    return 0;
+    const mr_embedded_file *f = find(path);
+    if (f)
+        lua_pushlstring(L, (const char *)f->bytes, f->size);
+    return f != NULL;
 }
 
 /* moonreel.embedded_list() -> paths of all embedded files, sorted. */
@@ -52,6 +65,29 @@ static int embedded_list(lua_State *L)
     return 1;
 }
 
+/* Push the function of the module in file `path`; false: no such file. Only the release of Lua that
+ * made the bytecode can run it; another one compiles the text. */
+static bool load(lua_State *L, const char *path, const char *chunk)
+{
+    const mr_embedded_file *f = tree_of() ? NULL : find(path);
+    int status;
+    if (f && f->code && strstr(lua_ident, mr_embedded_lua)) {
+        status = luaL_loadbufferx(L, (const char *)f->code, f->code_size, chunk, "b");
+    } else {
+        lua_pushcfunction(L, embedded);
+        lua_pushstring(L, path);
+        lua_call(L, 1, 1);
+        if (lua_isnil(L, -1))
+            return lua_pop(L, 1), false;
+        size_t n;
+        const char *text = lua_tolstring(L, -1, &n);
+        status = luaL_loadbufferx(L, text, n, chunk, "t");
+    }
+    if (status != LUA_OK)
+        lua_error(L);
+    return true;
+}
+
 /* package.searchers entry: "moonreel.nn" -> lua/moonreel/nn.lua or lua/moonreel/nn/init.lua;
  * "datasets.demo.world" -> datasets/demo/world.lua. */
 static int searcher(lua_State *L)
@@ -62,19 +98,9 @@ static int searcher(lua_State *L)
     bool scripts = strncmp(name, "datasets.", 9) == 0;
     for (int i = scripts ? 2 : 0; i < (scripts ? 3 : 2); i++) {
         const char *path = lua_pushfstring(L, forms[i], base);
-        lua_pushcfunction(L, embedded);
-        lua_pushvalue(L, -2);
-        lua_call(L, 1, 1);
-        if (lua_isnil(L, -1)) {
-            lua_pop(L, 2);
+        // chunk names of own modules start with "@moonreel/": error locations skip them
+        if (!load(L, path, lua_pushfstring(L, "@%s", scripts ? path : path + 4)))
             continue;
-        }
-        size_t n;
-        const char *text = lua_tolstring(L, -1, &n);
-        // chunk names of own modules start with "@moonreel/"; error locations skip them
-        const char *chunk = lua_pushfstring(L, "@%s", scripts ? path : path + 4);
-        if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK)
-            return lua_error(L);
         lua_pushstring(L, path);
         return 2;
     }

@@ -42,6 +42,20 @@ describe("the program", function()
     assert.are.equal(4, code)
   end)
 
+  it("knows the lines of its modules, whose bytecode it carries", function()
+    local line = 0
+    for text in io.lines "lua/moonreel/nn/init.lua" do
+      line = line + 1
+      if text:find("function nn.merged", 1, true) then
+        break
+      end
+    end
+    local code = [[local i = debug.getinfo(require("moonreel.nn").merged, "S") ]]
+      .. [[print(i.source, i.linedefined)]]
+    assert.equal(("@moonreel/nn/init.lua\t%d\n"):format(line),
+      (output(("env -u MOONREEL_LUA '%s' -e '%s'"):format(program, code))))
+  end)
+
   it("is called by its name in ps, top and pgrep, ranks by their number", function()
     local dir <close> = folder.new()
     local script = dir:write("name.lua", "io.write(io.open('/proc/self/comm'):read('l') .. '\\n')")
