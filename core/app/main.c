@@ -156,8 +156,8 @@ static int start(lua_State *L)
  * program again, once. A variable that the user has set keeps its value. MOONREEL_OWN names the
  * variables set here (bind/process.c).
  *
- * - libgomp: after a call, oneDNN's threads spin for some 15 ms by default. Meanwhile our own kernels
- *   (cpu/threads.c) and other work do not get these processors. 2,000 rounds are 0.1 ms.
+ * - libgomp: after a call, oneDNN's threads spin for some 15 ms by default. Meanwhile our own
+ *   kernels (cpu/threads.c) and other work do not get these processors. 2,000 rounds are 0.1 ms.
  * - glibc: oneDNN allocates an aligned buffer for many products. If a thread caches small blocks
  *   inside freed buffers, glibc cannot reuse the buffers, and a run grew by several MB a second. So
  *   the thread caches are off. */

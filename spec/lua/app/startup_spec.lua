@@ -88,7 +88,8 @@ describe("the program", function()
   it("fails when its output could not be written", function()
     for _, words in ipairs { "--version", "-e 'print(1)'", "help" } do
       local text, code = output(("{ '%s' %s > /dev/full; }"):format(program, words))
-      assert.are.equal("moonreel: cannot write standard output; try: check that the disk is not full\n",
+      assert.are.equal("moonreel: cannot write standard output; "
+        .. "try: check that the disk is not full\n",
         text)
       assert.are.equal(8, code)
     end
