@@ -9,7 +9,7 @@ local chart = {}
 
 local function label(x) return ("%.4g"):format(x) end
 
--- range of the finite values; one value gets some room around it
+-- the range of the finite values; a single value gets a margin
 local function range(values)
   local lo, hi = math.huge, -math.huge
   for _, v in ipairs(values) do
@@ -27,10 +27,10 @@ local function range(values)
   return lo, hi
 end
 
-local INTERVALS <const> = 4 -- of an axis, about
+local INTERVALS <const> = 4 -- approximate number of intervals of an axis
 
--- the distance of round ticks that cut a span into about INTERVALS parts: 1, 2 or 5 times a power
--- of ten
+-- the distance of round ticks that divide a span into about INTERVALS parts: 1, 2 or 5 times a
+-- power of ten
 local function round_step(span)
   local rough = span / INTERVALS
   local power = 10 ^ math.floor(math.log(rough, 10))
@@ -42,7 +42,7 @@ local function round_step(span)
   return 10 * power
 end
 
--- round numbers from the first one that is not below lo to the last one that is not above hi
+-- the round numbers from the first one at or above lo to the last one at or below hi
 local function ticks_of(lo, hi)
   local step, list = round_step(hi - lo), {}
   for k = math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) do
@@ -51,7 +51,7 @@ local function ticks_of(lo, hi)
   return list
 end
 
--- dots of a chart on a grid: set(column, row from the bottom)
+-- draws the dots of a chart on a grid: set(column, row from the bottom)
 local function draw(c, width, height, set)
   local n = #c.values
   local span = c.hi - c.lo
@@ -61,7 +61,7 @@ local function draw(c, width, height, set)
   local last
   local values = c.values
   if not c.bars and n > 1 and n < width then
-    -- fewer values than columns: straight lines between them
+    -- if there are fewer values than columns, straight lines connect them
     values = {}
     for x = 0, width - 1 do
       local at = x * (n - 1) / (width - 1)
@@ -90,7 +90,7 @@ local function draw(c, width, height, set)
       end
     elseif low then
       local a, b = low, high
-      -- the line goes on from the column before
+      -- connects the line with the previous column
       if last and last < low then
         a = math.min(low, last + 1)
       elseif last and last > high then
@@ -108,15 +108,15 @@ local function draw(c, width, height, set)
 end
 
 local read_options = options.declare("chart", {
-  { "title", "text", "above it", default = "" },
-  { "bars", "boolean", "bars from zero in place of a line", default = false },
-  { "from", "number", "what the x axis begins with", default = 0 },
-  { "to", "number", "what it ends with; the number of the last value where absent" },
+  { "title", "text", "title above the chart", default = "" },
+  { "bars", "boolean", "draw bars from zero instead of a line", default = false },
+  { "from", "number", "first value of the x axis", default = 0 },
+  { "to", "number", "last value of the x axis; absent: the index of the last value" },
 })
 
---- A chart.
+--- Creates a chart.
 ---@param values number[]
----@param given table|nil  title, bars, from and to (what the x axis spans)
+---@param given table|nil  title, bars, from and to (range of the x axis)
 function chart.new(values, given)
   local o = read_options(given)
   local c = { values = values, bars = o.bars, title = o.title, from = o.from,
@@ -132,7 +132,7 @@ function chart.new(values, given)
   return c
 end
 
---- The chart in letters: half blocks, two dots to a cell.
+--- The chart as text: half blocks, two dots per character.
 ---@return string
 function chart.text(c)
   local columns = edit.size()
@@ -158,10 +158,10 @@ function chart.text(c)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- Marks of curves that stand in one chart, in their order.
+--- Marks of the curves in one chart, in their order.
 chart.MARKS = { "a", "b", "c", "d", "e", "f", "g", "h" }
 
--- the means of points in columns of equal width, nil where a column has none
+-- the means of points in columns of equal width; nil: a column has no point
 local function columns_of(points, from, to, width)
   local sums, counts, values = {}, {}, {}
   for _, point in ipairs(points) do
@@ -176,7 +176,7 @@ local function columns_of(points, from, to, width)
   return values
 end
 
--- gaps between columns that have a value are closed by straight lines
+-- fills gaps between columns with straight lines
 local function close_gaps(values, width)
   local before
   for x = 0, width - 1 do
@@ -190,13 +190,13 @@ local function close_gaps(values, width)
 end
 
 local read_several = options.declare("chart.several", {
-  { "title", "text", "above it", default = "" },
+  { "title", "text", "title above the chart", default = "" },
 })
 
---- Several curves in one chart of letters, each drawn with a mark of its own; "*" where they meet.
+--- Several curves in one chart of text, each drawn with its own mark; "*" where curves overlap.
 ---@param curves table[]  {name, points = list of {x, y}}; at most #chart.MARKS
 ---@param given table|nil  title
----@return string         lines: the chart, then the mark of each curve with its name and last value
+---@return string         lines: the chart, then for each curve its mark, name and last value
 function chart.several(curves, given)
   local o, height = read_several(given), 16
   local from, to, all = math.huge, -math.huge, {}
@@ -249,12 +249,12 @@ function chart.several(curves, given)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- The chart as a picture of 640 x 360.
+--- The chart as a picture of 640 x 360 pixels.
 function chart.picture(c)
   local width, height, bottom, edge = 640, 360, 34, 12
   local top = edge + (c.title ~= "" and letters.height + 8 or 0)
   local y_ticks, x_ticks, left = ticks_of(c.lo, c.hi), ticks_of(c.from, c.to), 0
-  -- room for the longest label at the left
+  -- leave space for the longest label at the left
   for _, tick in ipairs(y_ticks) do
     left = math.max(left, 16 + letters.width * #label(tick))
   end

@@ -1,13 +1,14 @@
---- Pictures: shown in a terminal (half blocks, or sixel or kitty graphics where the terminal has
--- them), saved as PNG. A picture is {width, height, rgb = text of bytes, rows of RGB from the top}.
+--- Pictures: shown in a terminal (half blocks, or sixel or kitty graphics if the terminal supports
+-- them), or saved as PNG. A picture is {width, height, rgb = string of bytes, rows of RGB from the
+-- top}.
 -- @module moonreel.look.picture
 local base = require "moonreel.core.base"
 local edit = require "moonreel.core.edit"
 
 local picture = {}
 
---- Make a picture from a function of a pixel.
----@param at fun(x: integer, y: integer): integer, integer, integer   from 0; bytes
+--- Makes a picture from a function of a pixel.
+---@param at fun(x: integer, y: integer): integer, integer, integer   x and y from 0; returns bytes
 function picture.from(width, height, at)
   local rows = {}
   for y = 0, height - 1 do
@@ -24,7 +25,7 @@ local function pixel(p, x, y)
   return p.rgb:byte((y * p.width + x) * 3 + 1, (y * p.width + x) * 3 + 3)
 end
 
--- nearest pixels: what is shown is what is there
+-- resizes to the nearest pixels, so that only existing values are shown
 local function resized(p, width, height)
   if width == p.width and height == p.height then
     return p
@@ -34,7 +35,7 @@ local function resized(p, width, height)
   end)
 end
 
---- Save as PNG.
+--- Saves as PNG.
 ---@param path string
 function picture.save(p, path)
   local planes = { {}, {}, {} }
@@ -56,8 +57,8 @@ end
 
 local found
 
---- What the terminal says it can draw: "kitty", "sixel" or "blocks". MOONREEL_GRAPHICS decides
--- where it is set.
+--- The graphics that the terminal supports: "kitty", "sixel" or "blocks". MOONREEL_GRAPHICS
+-- overrides the detection.
 function picture.graphics()
   local wish = os.getenv "MOONREEL_GRAPHICS"
   if wish == "kitty" or wish == "sixel" or wish == "blocks" then
@@ -75,7 +76,7 @@ function picture.graphics()
       or program == "WezTerm" then
     found = "kitty"
   else
-    -- primary device attributes: 4 stands for sixel
+    -- primary device attributes: 4 means sixel
     local answer = edit.ask("\27[c", "c", 0.2)
     if answer == false then
       found = nil
@@ -103,7 +104,7 @@ local function base64(text)
   return table.concat(out)
 end
 
--- kitty graphics protocol: raw RGB, in pieces of at most 4096 bytes
+-- the kitty graphics protocol: raw RGB, in pieces of at most 4096 bytes
 local function kitty(p)
   local out, text = {}, base64(p.rgb)
   for i = 1, #text, 4096 do
@@ -114,7 +115,7 @@ local function kitty(p)
   return table.concat(out) .. "\n"
 end
 
--- sixel: bands of six rows, a palette of 6 x 6 x 6
+-- sixel: bands of six rows, with a palette of 6 x 6 x 6
 local function sixel(p)
   local out = { "\27Pq" }
   for i = 0, 215 do
@@ -156,8 +157,8 @@ end
 
 local shades = { " ", "░", "▒", "▓", "█" }
 
--- two pixels to a cell: the upper half in the letter's colour, the lower behind it; shades without
--- colours
+-- two pixels per character: the upper half in the foreground colour, the lower half in the
+-- background colour; shades of grey without colours
 local function blocks(p, colours)
   local lines = {}
   for y = 0, p.height - 1, 2 do
@@ -180,9 +181,9 @@ local function blocks(p, colours)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- Text that draws a picture: at most as wide as the terminal.
+--- The text that draws a picture, at most as wide as the terminal.
 ---@param p table
----@param how string|nil  "kitty", "sixel", "blocks"; default: what the terminal can
+---@param how string|nil  "kitty", "sixel", "blocks"; default: what the terminal supports
 ---@return string
 function picture.text(p, how)
   how = how or picture.graphics()

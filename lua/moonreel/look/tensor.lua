@@ -1,5 +1,5 @@
---- Displays tensors: as text, and by the methods stats(), hist() and save(); plot, hist and imshow
--- take anything like numbers.
+--- Displays tensors: as text, and by the methods stats(), hist() and save(). plot, hist and imshow
+-- accept anything that contains numbers.
 -- @module moonreel.look.tensor
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.core.look"
@@ -9,7 +9,7 @@ local options = require "moonreel.text.options"
 
 local tensor = {}
 
--- the tensor of a tensor, of one in a checkpoint, of a clip: what has __tensor; nil
+-- the tensor of a tensor, of a tensor in a checkpoint, or of a clip (a value with __tensor); nil
 local function tensor_of(x)
   local meta = debug.getmetatable(x)
   if type(meta) ~= "table" then
@@ -23,7 +23,7 @@ end
 
 local ticks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
 
---- Counts as a line of little bars.
+--- Counts as a line of small bars.
 ---@param counts number[]
 function tensor.sparkline(counts)
   local most, out = 0, {}
@@ -38,7 +38,7 @@ end
 
 local function number(x) return math.type(x) == "integer" and tostring(x) or ("%.4g"):format(x) end
 
--- positions shown of a dimension: all of a few, else three at both ends
+-- the positions of a dimension to show: all if there are few, else three at both ends
 local function edges(n)
   if n <= 8 then
     local out = {}
@@ -93,7 +93,7 @@ end
 
 local most_looked_at = 1 << 24
 
---- Text of a tensor: shape, dtype, device, values of the corners, how they are spread.
+--- A tensor as text: shape, dtype, device, corner values and distribution.
 function tensor.text(t)
   local n = T.count(t.shape)
   local lines = { ("tensor [%s] %s cpu"):format(table.concat(t.shape, ", "), t.dtype) }
@@ -113,12 +113,12 @@ end
 
 -- ---- methods
 
---- What all tensors can do besides the methods of the binding; moonreel.cli hands it to them.
+--- The methods of all tensors besides those of the binding; moonreel.cli adds them.
 ---@class mr.Tensor
 local Tensor = {}
 tensor.methods = Tensor
 
---- Numbers of a tensor: n, zeros, nonfinite, and min, max, mean, rms of the finite values.
+--- The statistics of a tensor: n, zeros, nonfinite, and min, max, mean, rms of the finite values.
 ---@return table
 function Tensor:stats() return look.summary(self) end
 
@@ -140,7 +140,7 @@ function Hist:chart()
     title = ("%d values in %d bins"):format(self.n, #self.counts) })
 end
 
---- A histogram from pieces: each call of `pieces` gives the next tensor or nil.
+--- Makes a histogram from pieces: each call of `pieces` returns the next tensor or nil.
 ---@return table {min, max, n, counts}
 function tensor.histogram(pieces, stats, bins)
   local h = setmetatable({ min = stats.min, max = stats.max, n = stats.n, counts = {} }, Hist)
@@ -152,7 +152,7 @@ function tensor.histogram(pieces, stats, bins)
   return h
 end
 
---- Counts of the finite values in equal bins; prints as a chart.
+--- Counts the finite values in equal bins; the result prints as a chart.
 ---@param bins integer|nil  32
 ---@return moonreel.Histogram
 function Tensor:hist(bins)
@@ -166,7 +166,7 @@ end
 
 -- ---- pictures
 
--- reads one value of a dense copy without making a table of all
+-- reads single values of a dense copy, without a table of all values
 local function reader(t)
   local kinds = { u8 = "B", bool = "B", i32 = "<i4", i64 = "<i8", f32 = "<f", f64 = "<d" }
   if not kinds[t.dtype] then
@@ -180,8 +180,8 @@ local function reader(t)
   return function(i) return (string.unpack(form, bytes, i * size + 1)) end
 end
 
---- A picture of a tensor [H, W], [3, H, W], [H, W, 3] or [1, H, W]; u8 as it is, -1..1 or 0..1 or
--- any range scaled.
+--- Makes a picture of a tensor [H, W], [3, H, W], [H, W, 3] or [1, H, W]. u8 is used unchanged;
+-- -1..1, 0..1 or any other range is scaled.
 ---@return table picture
 function tensor.picture(t)
   local shape = t.shape
@@ -201,7 +201,8 @@ function tensor.picture(t)
   end
   local height, width = shape[colour == "first" and 2 or 1], shape[colour == "first" and 3 or 2]
   if height * width > 1 << 24 then
-    base.raise("MR_E_SHAPE", ("imshow: %d x %d pixels, at most 16 million"):format(height, width))
+    base.raise("MR_E_SHAPE", ("imshow: %d x %d pixels; expected at most 16 million"):format(height,
+      width))
   end
   local get, s = reader(t), look.summary(t)
   local lo, hi = s.min, s.max
@@ -231,13 +232,14 @@ function tensor.picture(t)
   end)
 end
 
---- Numbers of a list, a tensor, or rows with a field.
+--- The numbers of a list, a tensor, or a field of rows.
 ---@return number[]
 function tensor.numbers(x, field)
   local t = tensor_of(x)
   if t then
     if T.count(t.shape) > 1 << 22 then
-      base.raise("MR_E_SHAPE", "plot: more than 4 million values; try: plot(x[0]) or hist(x)")
+      base.raise("MR_E_SHAPE", "plot: there are more than 4 million values; try: plot(x[0]) or "
+        .. "hist(x)")
     end
     return t:to("f64"):totable()
   end
@@ -260,7 +262,7 @@ function tensor.numbers(x, field)
   return out
 end
 
--- draw on the terminal, or save as PNG where a path is given
+-- draws on the terminal, or saves as PNG if there is a path
 local function draw(png, text, make_picture)
   local picture = require "moonreel.look.picture"
   if png then
@@ -278,22 +280,22 @@ local function draw_chart(c, png)
   draw(png, function() return chart.text(c) end, function() return chart.picture(c) end)
 end
 
-local png_field = { "png", "text", "a path: save it there instead of drawing" }
+local png_field = { "png", "text", "save the picture to this path instead of drawing it" }
 local read_plot = options.declare("plot", { png_field,
-  { "field", "text", "of rows: the number to draw; value, or the only number, where absent" },
-  { "title", "text", "above it" },
-  { "from", "number", "what the x axis begins with" },
-  { "to", "number", "what it ends with" },
+  { "field", "text", "field of rows to draw; absent: value, or the only number" },
+  { "title", "text", "title above the chart" },
+  { "from", "number", "first value of the x axis" },
+  { "to", "number", "last value of the x axis" },
 })
 local read_hist = options.declare("hist", { png_field,
-  { "bins", "integer", "how many bars", default = 32 } })
+  { "bins", "integer", "number of bars", default = 32 } })
 local read_imshow = options.declare("imshow", { png_field })
 
--- fields of rows that say where or when a number was
+-- fields of rows that contain a step or a time
 local AXES <const> = { "step", "time_s", "wall" }
 
--- What rows say of their numbers: the field, "value" or the only number besides an axis, and the
--- axis with its first and last value. Nothing of other data.
+-- Finds the field of rows to draw (the given field, "value", or the only number that is not an
+-- axis), and the axis with its first and last value. Returns an empty table for other data.
 local function facts_of(x, field)
   local first = type(x) == "table" and not tensor_of(x) and x[1]
   if type(first) ~= "table" then
@@ -313,8 +315,8 @@ local function facts_of(x, field)
   return facts
 end
 
---- Draw numbers as a line: a tensor, a list of numbers, or rows ({field = "rms"} names the number).
--- Rows with a step or a time have it below the chart.
+--- Draws numbers as a line: a tensor, a list of numbers, or rows ({field = "rms"} selects the
+-- number). If rows have a step or a time, it is the x axis.
 ---@param x any
 ---@param given table|nil  png = "f.png" saves instead of drawing; field, title, from, to
 function tensor.plot(x, given)
@@ -325,7 +327,7 @@ function tensor.plot(x, given)
       from = o.from or facts.from, to = o.to or facts.to }), o.png)
 end
 
---- Draw how values are spread.
+--- Draws the distribution of values.
 ---@param x any             tensor, tensor of a checkpoint, list of numbers
 ---@param given table|nil    bins = 32, png = "f.png"
 function tensor.draw_hist(x, given)
@@ -335,11 +337,11 @@ function tensor.draw_hist(x, given)
     local list = tensor.numbers(x)
     x = T.from({ #list }, list, "f64")
   end
-  -- a tensor of a checkpoint is read piece by piece
+  -- a tensor of a checkpoint is read in pieces
   draw_chart(x:hist(o.bins):chart(), o.png)
 end
 
---- Draw a tensor as a picture.
+--- Draws a tensor as a picture.
 ---@param t mr.Tensor        [H, W], [3, H, W] or [H, W, 3]
 ---@param given table|nil    png = "f.png"
 function tensor.imshow(t, given)
@@ -379,14 +381,14 @@ function savers.png(t, path) require("moonreel.look.picture").save(tensor.pictur
 function savers.mp4(t, path)
   local shape = t.shape
   if #shape ~= 4 or shape[2] ~= 3 or t.dtype ~= "u8" then
-    base.raise("MR_E_SHAPE", ("save: .mp4 takes u8 [T, 3, H, W], got %s [%s]"):format(t.dtype,
+    base.raise("MR_E_SHAPE", ("save: .mp4 needs u8 [T, 3, H, W], got %s [%s]"):format(t.dtype,
       table.concat(shape, ", ")))
   end
   require("moonreel.data").encode(path, t:bytes(),
     { frames = shape[1], height = shape[3], width = shape[4] })
 end
 
---- Write a tensor to a file; its extension says how: .csv (rows of the last dimension),
+--- Writes a tensor to a file. The extension selects the format: .csv (rows of the last dimension),
 -- .safetensors, .png, .mp4.
 ---@param path string
 function Tensor:save(path)

@@ -296,7 +296,7 @@ describe("looking at", function()
     assert.same({ 1, 2.5, 3, 4 }, ckpt.open(dir.path .. "/x.safetensors").tensor:tensor():totable())
     assert.matches("clip .-x%.mp4: 5 frames, 48 x 32", feed 'open("DIR/x.mp4")')
     assert.matches("clip .-x%.png: 1 frames, 24 x 16", feed 'open("DIR/x.png")')
-    assert.matches("save: %.mp4 takes u8 %[T, 3, H, W%], got f32", feed 'x:save("DIR/y.mp4")')
+    assert.matches("save: %.mp4 needs u8 %[T, 3, H, W%], got f32", feed 'x:save("DIR/y.mp4")')
   end)
 
   describe("data", function()
