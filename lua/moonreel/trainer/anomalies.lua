@@ -66,7 +66,7 @@ local function check_spike(r)
   if policy.action == "rollback" and not saves.go_back(r, { most = r.step - policy.back_steps,
       above = r.spikes.back, skip = policy.skip_batches, why = why }) then
     r.progress:say(("step %d: there is no checkpoint to go back to: all are too new, or the run "
-      .. "has gone back to it before; the run goes on"):format(r.step))
+      .. "has gone back to it before; the run continues"):format(r.step))
   end
 end
 

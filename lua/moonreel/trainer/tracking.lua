@@ -42,7 +42,7 @@ function tracking.open(r)
     names = names, say = say, report = function(name, why)
       r.journal:append { kind = "tracker", tracker = name, step = r.step, text = why,
         wall = base.wall_s() }
-      say(("%s cannot be written: %s; the run goes on\n  try: moonreel log %s --export %s, later")
+      say(("%s cannot be written: %s; the run continues\n  try: moonreel log %s --export %s, later")
         :format(name, why, root, name))
     end })
 end
