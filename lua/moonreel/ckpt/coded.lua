@@ -27,7 +27,7 @@ end
 
 --- Does a checkpoint have a moment of a parameter, in any format?
 ---@param source mr.Checkpoint
----@from regions.moments
+---@param moment table   from regions.moments
 ---@param parameter string
 ---@return boolean
 function coded.has(source, moment, parameter)
@@ -37,10 +37,10 @@ end
 
 --- The numbers of a moment that a checkpoint has in 8 bits.
 ---@param source mr.Checkpoint
----@from regions.moments
+---@param moment table   from regions.moments
 ---@param parameter string
 ---@param from integer   element, a multiple of the block
----@end, not included
+---@param to integer     end, not included
 ---@return mr.Tensor     [to - from] f32
 function coded.decode(source, moment, parameter, from, to)
   local of = regions.coded[moment.name]
@@ -70,7 +70,7 @@ end
 
 --- Does a checkpoint have a region's values of a parameter in another format?
 ---@param source mr.Checkpoint
----@a row of exec:regions()
+---@param region table   a row of exec:regions()
 ---@param parameter string
 ---@return boolean
 function coded.other(source, region, parameter)
@@ -81,9 +81,9 @@ end
 
 --- The values of a region for a parameter, converted from a checkpoint's other format.
 ---@param source mr.Checkpoint
----@a row of exec:regions(), for which coded.other is true
----@from params:list()
----@from fill.part
+---@param region table   a row of exec:regions(), for which coded.other is true
+---@param p table        from params:list()
+---@param has table      from fill.part
 ---@return mr.Tensor
 function coded.made(source, region, p, has)
   local part, from = parts[region.prefix], has.from * region.per
@@ -101,7 +101,7 @@ end
 --- A note about moments in another format.
 ---@param source mr.Checkpoint
 ---@param params mr.Params
----@bits of the run's moments
+---@param bits integer     bits of the run's moments
 ---@return string|nil      nil: the checkpoint has them in the run's format
 function coded.note(source, params, bits)
   local first = regions.moments[1]

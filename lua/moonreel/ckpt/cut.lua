@@ -27,7 +27,7 @@ function cut.own_shape(p)
 end
 
 --- This rank's share of a whole parameter.
----@from params:list()
+---@param p table          from params:list()
 ---@param whole mr.Tensor  of shape p.shape
 ---@return mr.Tensor       [p.count]
 function cut.take(p, whole)
@@ -60,8 +60,8 @@ local function boxes_of(cols, from, to)
 end
 
 --- The shape of the whole parameter in a checkpoint.
----@from params:list()
----@elements along the last axis for each number
+---@param p table      from params:list()
+---@param per integer  elements along the last axis for each number
 ---@return integer[]
 function cut.shape(p, per)
   local shape = table.move(p.shape, 1, #p.shape, 1, {})
@@ -70,7 +70,7 @@ function cut.shape(p, per)
 end
 
 --- The boxes of the whole parameter that contain some of this rank's elements, in their order.
----@from params:list(), with one or two axes and a cut
+---@param p table       from params:list(), with one or two axes and a cut
 ---@param from integer  element of this rank's share
 ---@param to integer
 ---@param per integer|nil  each number stands for `per` elements along the last axis, and all counts
@@ -100,8 +100,8 @@ function cut.boxes(p, from, to, per)
 end
 
 --- Boxes of a matrix as ranges of its elements, in their order.
----@from cut.boxes
----@shape of the matrix
+---@param pieces table[]    from cut.boxes
+---@param shape integer[]   shape of the matrix
 ---@return table[]          {range = {from, to}, n}
 function cut.ranges(pieces, shape)
   local list, cols = {}, shape[2]

@@ -6,8 +6,8 @@ local start = require "moonreel.ckpt.start"
 local fill = {}
 
 --- The part of a parameter that a region has.
----@a row of exec:regions()
----@from params:list()
+---@param r table       a row of exec:regions()
+---@param p table       from params:list()
 ---@param mine table|nil  {start, stop}: range in the elements of all parameters; nil: all
 ---@return table|nil has  shape: of the whole, over all ranks; from, to: its own elements; at: where
 ---   these begin in the region; pieces: their places in the whole, in order, {n = elements, range =
@@ -32,9 +32,9 @@ end
 
 --- Writes the part of a parameter that a region has.
 ---@param run mr.Exec
----@a row of exec:regions()
----@from fill.part
----@its elements, in any dtype
+---@param r table           a row of exec:regions()
+---@param has table         from fill.part
+---@param tensor mr.Tensor  its elements, in any dtype
 function fill.write(run, r, has, tensor)
   -- the garbage collector does not see the size of tensors, so each is closed after use
   local other <close> = tensor.dtype ~= r.dtype and tensor:to(r.dtype) or nil

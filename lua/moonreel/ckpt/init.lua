@@ -298,8 +298,8 @@ local resolve = require "moonreel.ckpt.resolve"
 ckpt.resolve = resolve.resolve
 
 --- Opens the newest checkpoint that a spec names, without verification, damaged or not.
----@as in resolve
----@directory of the runs
+---@param spec string      as in resolve
+---@param outputs string?  directory of the runs
 ---@return mr.Checkpoint
 ---@return table found     from resolve
 function ckpt.find(spec, outputs)
@@ -327,8 +327,8 @@ function ckpt.glance(found)
 end
 
 --- Opens the checkpoint that resolve found.
----@from ckpt.resolve
----@lock of the run, if it continues
+---@param found table      from ckpt.resolve
+---@param lock userdata?   lock of the run, if it continues
 ---@return mr.Checkpoint
 ---@return string[] notes  skipped checkpoints and the reasons
 function ckpt.load(found, lock)

@@ -23,7 +23,7 @@ local columns = { { key = "name" }, { key = "shape", format = listing.shape }, {
   { key = "bytes", title = "size", right = true, format = listing.size } }
 
 --- Tensors that match a pattern, in natural order.
----@`*` matches any text, including dots
+---@param pattern string|nil  `*` matches any text, including dots
 function methods:ls(pattern)
   local rows, total = {}, 0
   for _, name in ipairs(names.matching(names.sort(self:names()), pattern)) do

@@ -176,7 +176,7 @@ end
 --- Similar names in a file and a model, for a file of which no tensor fits: each of the model's
 -- names once, the longest common ends first.
 ---@param source mr.Checkpoint
----@list of a parameter table
+---@param params table[]  list of a parameter table
 ---@return string         "'a' of the file is near 'b' of the model", at most three of them
 function start.nearest(source, params)
   local rows, texts, used, seen = {}, {}, {}, {}
@@ -210,8 +210,8 @@ end
 
 --- Finds the tensor of a file for each parameter.
 ---@param source mr.Checkpoint
----@list of a parameter table
----@of the families of models
+---@param params table[]     list of a parameter table
+---@param maps table[]|nil   of the families of models
 ---@return table plan        found[parameter] = {weights, averages, masters: names of tensors; or
 ---   made: {of: lists of names by these kinds, make, how}}; layout, dropped, unexpected
 function start.plan(source, params, maps)
@@ -321,10 +321,10 @@ end
 
 --- Reads start weights one by one.
 ---@param source mr.Checkpoint
----@list of a parameter table
+---@param params table[]   list of a parameter table
 ---@param how table        maps; average, exact: take averages or f32 masters if the file has them
 ---   in addition to the weights; finite: raise MR_E_NONFINITE for a tensor with other values
----@called with every parameter that was found
+---@param take fun(p: table, t: mr.Tensor)  called with every parameter that was found
 ---@return table report    loaded, missing, unexpected: lists of names; fresh, dropped: {name, why};
 ---   resized: {name, file, model, how}; made: {name, why}; differ: {name, file, model}, also among
 ---   the missing; layout

@@ -54,10 +54,10 @@ function clips.check(settings, ranks)
 end
 
 --- Shares the clips of an autoencoder.
----@for the places in errors
+---@param settings table       for the places in errors
 ---@param auto mr.Autoencoder
 ---@param how mr.Clips
----@for shared.new: comm, or ranks and rank; trains
+---@param given table          for shared.new: comm, or ranks and rank; trains
 function clips.share(settings, auto, how, given)
   given.by, given.field = how.by, how.field
   blame.field(settings, how.field, latents.share, auto, shared.new(given))
@@ -67,7 +67,7 @@ end
 -- own clips. Collective.
 ---@param settings table
 ---@param team mr.Team
----@the one that trains
+---@param auto mr.Autoencoder  the one that trains
 ---@return mr.Mesh
 function clips.mesh(settings, team, auto)
   local how = clips.check(settings, team.size)
@@ -84,7 +84,7 @@ end
 --- How ranks that share a batch share the encoder of its clips. Raises an error if another number
 -- of ranks shares clips.
 ---@param settings table
----@ranks that share a batch
+---@param ranks integer  ranks that share a batch
 ---@return mr.Clips
 function clips.of_batch(settings, ranks)
   local how = clips.of(settings)
@@ -99,8 +99,8 @@ end
 
 --- Shares the encoder of clips among the ranks that share a batch.
 ---@param settings table
----@mesh of a run
----@a separate autoencoder
+---@param mesh mr.Mesh         mesh of a run
+---@param auto mr.Autoencoder  a separate autoencoder
 function clips.join(settings, mesh, auto)
   local how = clips.of_batch(settings, mesh.group and mesh.group:size() or 1)
   if how.ranks > 1 then

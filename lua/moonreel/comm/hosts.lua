@@ -199,7 +199,7 @@ end
 
 --- The hosts of a file's text, in its order.
 ---@param text string
----@name of the file, for errors
+---@param name string  name of the file, for errors
 ---@return moonreel.comm.Host[]
 function hosts.parse(text, name)
   local all, known, list, line = {}, {}, {}, 0

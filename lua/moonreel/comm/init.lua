@@ -23,7 +23,7 @@ local read = options.declare("comm.world", {
 
 --- All ranks of this run. The first call connects them; later calls give the same world. A single
 -- process has a world of one rank.
----@options of the first call: deadline_s, check, lost_after_s
+---@param given table|nil  options of the first call: deadline_s, check, lost_after_s
 ---@return mr.Comm
 function comm.world(given)
   local o = read(given)

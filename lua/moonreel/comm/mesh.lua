@@ -87,9 +87,9 @@ end
 --- The ranks that share layers with one; they are not connected yet. Raises an error if the model
 -- of a run cannot be divided in this way.
 ---@param settings table
----@rank in the run
----@number of ranks that share each layer; nil: by the settings
----@no update is made
+---@param rank integer   rank in the run
+---@param n integer|nil  number of ranks that share each layer; nil: by the settings
+---@param renders boolean|nil  no update is made
 ---@return mr.Split
 function mesh.split(settings, rank, n, renders)
   local model = settings.model
@@ -132,11 +132,11 @@ end
 --- How these ranks compute attention together. Raises an error for numbers that do not divide, with
 -- numbers that do, and for unknown modes.
 ---@param settings table
----@number of ranks in the run
----@attention heads; nil: not known here
----@ranks of a host; nil: all
----@ranks that share tokens; nil: by the settings
----@ranks that share each layer; nil: by the settings
+---@param ranks integer     number of ranks in the run
+---@param heads integer|nil attention heads; nil: not known here
+---@param here integer|nil  ranks of a host; nil: all
+---@param shared integer|nil  ranks that share tokens; nil: by the settings
+---@param layers integer|nil  ranks that share each layer; nil: by the settings
 ---@return table  heads, inner, outer for sequence.new
 function mesh.shape(settings, ranks, heads, here, shared, layers)
   local config = settings.plugin_config
@@ -215,11 +215,11 @@ end
 --- Arranges the ranks of a team by the settings. Collective.
 ---@param settings table
 ---@param team mr.Team
----@attention heads
----@ranks of a host
----@the device exchanges while it computes: heads in two groups
----@ranks that share layers, from mesh.split; this call connects them
----@ranks that share tokens; nil: by the settings
+---@param heads integer|nil  attention heads
+---@param here integer|nil   ranks of a host
+---@param beside boolean|nil  the device exchanges while it computes: heads in two groups
+---@param split mr.Split|nil  ranks that share layers, from mesh.split; this call connects them
+---@param shared integer|nil  ranks that share tokens; nil: by the settings
 ---@return mr.Mesh
 function mesh.new(settings, team, heads, here, beside, split, shared)
   local layers = split and split.ranks or mesh.layers(settings)

@@ -260,7 +260,7 @@ end
 
 --- The device of this rank. Each rank of a host has its own GPU: the one that its launcher makes
 -- visible, or the one with its local rank.
----@as in a recipe
+---@param name string  as in a recipe
 ---@return string
 function place.device(name)
   local seen = os.getenv "CUDA_VISIBLE_DEVICES"

@@ -28,7 +28,7 @@ function team.new(world)
 end
 
 --- Numbers of all ranks: a list of them by rank.
----@the same count on every rank
+---@param numbers number[]  the same count on every rank
 ---@return number[][]
 function Team:all(numbers)
   if not self.world then
@@ -43,9 +43,9 @@ function Team:all(numbers)
 end
 
 --- Rows of numbers of all ranks, as lists by rank. All ranks know the number of rows of each.
----@of this rank, row after row
+---@param numbers number[]  of this rank, row after row
 ---@param counts integer[]  rows of each rank
----@numbers in a row
+---@param width integer     numbers in a row
 ---@return number[][]
 function Team:lists(numbers, counts, width)
   if not self.world then
@@ -61,7 +61,7 @@ function Team:lists(numbers, counts, width)
 end
 
 --- Sums over ranks, added in their order.
----@the same count on every rank
+---@param numbers number[]  the same count on every rank
 ---@return number[]
 function Team:sum(numbers)
   local sums = {}
@@ -159,7 +159,7 @@ function Team:try(f, ...)
 end
 
 --- Calls f on the first rank only; all ranks get its result, or its error.
----@returns values that JSON can represent
+---@param f fun(): table  returns values that JSON can represent
 ---@return table
 function Team:first(f)
   if not self.world then

@@ -12,8 +12,8 @@ local features = {}
 local Features = { split = split.none }
 
 --- A class of text encoders; a family adds methods to it.
----@of the family
----@of objects with dtype, max_length, width; embedder after it is loaded
+---@param sizes mr.Sizes  of the family
+---@return table class    of objects with dtype, max_length, width; embedder after it is loaded
 function features.class(sizes)
   local class = setmetatable({ family = sizes }, { __index = Features })
   class.__index = class
@@ -23,7 +23,7 @@ end
 --- Lets ranks share the layers, if their number divides the shared quantities (`shares` of the
 -- family). Otherwise each rank has all of them, and `whole` has the reason. Called before weights
 -- are declared.
----@connected before a program runs
+---@param by mr.Split  connected before a program runs
 function Features:share_layers(by)
   for _, row in ipairs(self.shares and self:shares() or { { "all", 1 } }) do
     if row[2] % by.ranks ~= 0 then
@@ -73,15 +73,15 @@ function Features:elements() return self.family:elements(self.sizes) end
 
 --- The tokenizer in a folder or file.
 ---@param path string
----@for token.open
+---@param o table        for token.open
 ---@return mr.Tokenizer
 function Features.tokenizer(_, path, o) return token.open(path, o) end
 
 --- Words of texts. Only the needed rows of the table are read, each once for a batch.
 ---@param source mr.TextSource
----@lists of ids; L: places of each; places after its ids stay zero
+---@param group table   lists of ids; L: places of each; places after its ids stay zero
 ---@param dtype string
----@rows that the batch has read so far, by id; new rows are added
+---@param rows table    rows that the batch has read so far, by id; new rows are added
 ---@return mr.Tensor    [B, 1, L, width]
 function Features:words(source, group, dtype, rows)
   local table_of, vocab = self.sizes.words, self.sizes.vocab_size

@@ -18,7 +18,7 @@ latents.ALONE = { depth = 0, hidden_size = 0 }
 --- A class of autoencoders; a family adds methods to it.
 ---@param cuts table|nil  what ranks can share of its clips: rows, channels: true if they can. A
 ---   family's module has it as `cuts`, too
----@of objects with scale and shift, if scaled and unscaled are used
+---@return table class     of objects with scale and shift, if scaled and unscaled are used
 function latents.class(cuts)
   local class = setmetatable({ cuts = cuts or {} }, { __index = Latents })
   class.__index = class
@@ -64,7 +64,7 @@ end
 --- Applies layers from pixels to latents, to the rows of this rank.
 ---@param x mr.Value  [B, T, H, W, C]
 ---@param layers fun(x: mr.Value): mr.Value
----@of all ranks
+---@return mr.Value   of all ranks
 function Latents:down(g, x, layers)
   return shared.through(g, self.share, x, self.side, layers, next(self.tiles.encode) ~= nil)
 end

@@ -137,8 +137,8 @@ end
 
 --- The models of settings, as in `new`.
 ---@param settings table  baked; its model, vae, text_encoder and compat
----@compute dtype of the run, see pipeline.dtype
----@division for ranks (moonreel.optim.ranks.cut); the optimizer's is added
+---@param dtype string    compute dtype of the run, see pipeline.dtype
+---@param cut table|nil    division for ranks (moonreel.optim.ranks.cut); the optimizer's is added
 ---@param split mr.Split|nil  from moonreel.comm.mesh
 ---@return mr.Pipeline
 function pipeline.of(settings, dtype, cut, split)
@@ -219,7 +219,7 @@ end
 ---@param captions string[]
 ---@param dropped boolean[]|nil  captions to replace by the null caption; if the model has its own,
 ---   the graph does that
----@the same for the second encoder
+---@param vectorless boolean[]|nil  the same for the second encoder
 ---@return table  from the text encoder; vector [B, 1, width]
 function Pipeline:tokens(captions, dropped, vectorless)
   return tokens_of(self, captions, left_of(captions, dropped), left_of(captions, vectorless))
@@ -227,7 +227,7 @@ end
 
 --- Captions for a pass with guidance.
 ---@param captions string[]
----@1 or 2: followed by the null caption
+---@param copies integer  1 or 2: followed by the null caption
 function Pipeline:guided_tokens(captions, copies)
   local all = table.move(captions, 1, #captions, 1, {})
   for i = #captions + 1, copies * #captions do
@@ -267,7 +267,7 @@ function Pipeline:each_text(captions)
 end
 
 --- Declares the inputs of a batch of B captions.
----@of a pass with guidance
+---@param copies integer|nil  of a pass with guidance
 function Pipeline:inputs(g, B, copies)
   local all = B * (copies or 1)
   local inputs = self.text:inputs(g, self.null_encoded and all or B)

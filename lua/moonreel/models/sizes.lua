@@ -9,10 +9,10 @@ local read_config = require "moonreel.text.config"
 local sizes = {}
 
 --- Refuses weights whose sizes differ from the fields; a tensor that a file lacks is not compared.
----@{field, parameter, axis (from 1), value of the field}
----@source of the fields: "the recipe", a config.json
+---@param rows table[]  {field, parameter, axis (from 1), value of the field}
+---@param where string  source of the fields: "the recipe", a config.json
 ---@param shape_of fun(parameter: string): integer[]|nil  in the file
----@of the weights
+---@param path string   of the weights
 function sizes.compare(rows, where, shape_of, path)
   for _, row in ipairs(rows) do
     local field, parameter, axis, said = table.unpack(row)
@@ -178,9 +178,9 @@ end
 
 --- Sizes of the encoder in a file or folder. Raises an error if config.json and tensors contradict
 -- each other, with field, tensor and both values, and if a tensor is missing.
----@the opened path, with config.json in it
----@shape of a tensor by its released name
----@number of blocks in the file
+---@param path string   the opened path, with config.json in it
+---@param shape_of fun(name: string): integer[]|nil  shape of a tensor by its released name
+---@param blocks integer  number of blocks in the file
 ---@return table
 function Sizes:read(path, shape_of, blocks)
   local file = path .. "/config.json"

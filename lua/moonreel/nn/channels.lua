@@ -37,7 +37,7 @@ end
 --- Refuses a number of ranks among which channels cannot be divided, with the nearest possible
 -- numbers.
 ---@param share mr.Shared
----@{name in the family, n}: each n has to be divisible by the number of ranks
+---@param counts table[]  {name in the family, n}: each n has to be divisible by the number of ranks
 function channels.check(share, counts)
   local all, refused = 0, nil
   for _, row in ipairs(counts) do
@@ -78,9 +78,10 @@ end
 function Channels:count(n) return n // self.share.ranks end
 
 --- This rank's part of an axis of channels.
----@a weight, a bias, or an input of a block
+---@param x mr.Value           a weight, a bias, or an input of a block
 ---@param axis integer         from 0
----@number of parts next to each other on the axis, each of which is divided
+---@param parts integer|nil    number of parts next to each other on the axis, each of which is
+---   divided
 ---@return mr.Value
 function Channels:own(x, axis, parts)
   parts = parts or 1

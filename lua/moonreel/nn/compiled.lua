@@ -10,8 +10,8 @@ Compiled.__index = Compiled
 
 --- Makes an empty cache.
 ---@param params mr.Params
----@has the parameters; borrowed, like params
----@largest number of kept programs
+---@param exec mr.Exec   has the parameters; borrowed, like params
+---@param most integer   largest number of kept programs
 ---@return mr.Compiled   with programs: those kept, by key
 function compiled.new(params, exec, most)
   return setmetatable({ params = params, exec = exec, most = most, programs = {}, clock = 0 },

@@ -84,7 +84,7 @@ end
 ---@param g mr.Graph
 ---@param name string
 ---@param recompute boolean  the backward pass repeats what f adds
----@inputs of f that are kept in host memory for that
+---@param away mr.Value[]    inputs of f that are kept in host memory for that
 ---@param f function
 ---@return any ...           results of f
 function nn.block(g, name, recompute, away, f)
@@ -97,8 +97,8 @@ end
 --- Applies layers one after another.
 ---@param list fun(g: mr.Graph, x: any): any[]
 ---@param g mr.Graph
----@input of the first layer, mostly a value
----@the first and the last layer to apply; absent: all
+---@param x any                input of the first layer, mostly a value
+---@param first integer|nil    the first and the last layer to apply; absent: all
 ---@param last integer|nil
 ---@return any                 result of the last one
 function nn.chain(list, g, x, first, last)
@@ -225,7 +225,7 @@ function nn.Mlp(scope, name, inputs, hidden, outputs, given)
 end
 
 ---@param x mr.Value
----@tokens of all ranks that share layers; nil: x has all of them
+---@param tokens integer|nil  tokens of all ranks that share layers; nil: x has all of them
 function Mlp:forward(g, x, tokens)
   x = self.split:gather(g, x, tokens)
   return self.fc2(g, (ops.gelu_tanh(self.fc1(g, x))))
@@ -341,7 +341,7 @@ end
 ---@param x mr.Value          [B, T, S, D]
 ---@param y mr.Value          [B, L, D]
 ---@param len mr.Value|nil    i32 [B]: text tokens in use; nil: all
----@tokens of S, if ranks share layers and x has some of them
+---@param here integer|nil    tokens of S, if ranks share layers and x has some of them
 ---@return mr.Value           in the shape of x
 function CrossAttention:forward(g, x, y, len, here)
   x = self.split:gather(g, x, here)
@@ -422,7 +422,7 @@ end
 -- v0.9, float8, dynamic tensorwise scaling.
 ---@param x mr.Value          [..., K] f32|bf16, K a multiple of 16
 ---@param w mr.Value          [N, K] f32|bf16, N a multiple of 16
----@[N] like w; false: no bias
+---@param b mr.Value|boolean  [N] like w; false: no bias
 ---@return mr.Value y         [..., N] like x
 function nn.linear_f8(x, w, b)
   local q, scale, q_t = ops.quantise_f8(x, { transposed = true })

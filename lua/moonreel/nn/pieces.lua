@@ -63,11 +63,11 @@ local function take(self, name, row)
 end
 
 --- The input of a piece.
----@name of the value
----@rows of a piece
+---@param name string     name of the value
+---@param rows integer    rows of a piece
 ---@param size integer[]  {H, W, C}
 ---@param of nil|fun(v: mr.Value): mr.Value  from the input to [1, rows, H, W, C]
----@shape and dtype of the input, if they differ
+---@param row table|nil   shape and dtype of the input, if they differ
 function Pieces:source(name, rows, size, of, row)
   row = row or { shape = { rows, table.unpack(size) }, dtype = self.dtype }
   local v = take(self, "source", { value = name, rows = rows, late = 0, shape = row.shape,
@@ -79,7 +79,7 @@ end
 --- A layer that processes every row by itself.
 ---@param size table      {H, W, C} of its result
 ---@param layer fun(v: mr.Value): mr.Value
----@rows of the result for one row
+---@param times integer|nil  rows of the result for one row
 function Pieces:map(x, size, layer, times)
   times = times or 1
   return part(self.g and layer(x.v), times * x.rows, times * x.late, size)
@@ -140,7 +140,7 @@ end
 ---@param like table
 ---@param size integer[]
 ---@param layer fun(v: mr.Value): mr.Value
----@rows that the layer gives for one
+---@param up integer|nil  rows that the layer gives for one
 function Pieces.rows(_, x, like, size, layer, up)
   up = up or 1
   local first, last = -like.late, like.rows - like.late
@@ -162,8 +162,8 @@ end
 
 --- Sums over all rows of the clip: those of an earlier sweep; nil while this sweep is adding them.
 ---@param name string
----@shape of the sums, f32
----@of the part's rows; zero for rows of zeros
+---@param shape integer[]  shape of the sums, f32
+---@param sums fun(v: mr.Value): mr.Value  of the part's rows; zero for rows of zeros
 function Pieces:total(x, name, shape, sums)
   local before = take(self, name, { value = name, carried = shape[1], shape = shape,
     dtype = "f32" })
@@ -179,8 +179,8 @@ function Pieces:total(x, name, shape, sums)
 end
 
 --- The output, in whole pieces.
----@name of the value
----@converts the value
+---@param name string  name of the value
+---@param of nil|fun(v: mr.Value): mr.Value  converts the value
 ---@return table       the part
 function Pieces:give(x, name, of)
   x = aligned(self, x)
@@ -237,7 +237,7 @@ end
 
 --- Appends the calls of a sweep over a clip: `count` pieces, and additional ones for the rows by
 -- which its results are late.
----@list; values: those that its calls bring themselves
+---@param calls table     list; values: those that its calls bring themselves
 ---@param sweep table     part, key, name: of its carried values; dtype; adds: sums that it
 ---   computes; layers(e, net): its work, net = layers of the part, nil without a graph
 ---@param count integer   pieces of the clip

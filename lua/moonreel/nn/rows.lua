@@ -40,7 +40,7 @@ end
 --- Applies layers to this rank's rows of a clip; returns the results of all ranks.
 ---@param share mr.Shared
 ---@param x mr.Value      [B, T, H, W, C]
----@rows of x for one row of cells, which ranks have as a whole
+---@param side integer    rows of x for one row of cells, which ranks have as a whole
 ---@param layers fun(part: mr.Rows, x: mr.Value): mr.Value
 ---@return mr.Value
 function rows.through(g, share, x, side, layers)
@@ -73,14 +73,14 @@ local function by_cells(self, x, f)
 end
 
 --- The rows of all ranks. All ranks have to compute the same from them.
----@this rank's rows, whole cells
+---@param x mr.Value  this rank's rows, whole cells
 ---@return mr.Value
 function Rows:gather(g, x)
   return by_cells(self, x, function(v) return self.share:gather(g, v, ROWS, self.cells) end)
 end
 
 --- The rows of all ranks, from which each rank computes something different.
----@this rank's rows, whole cells
+---@param x mr.Value  this rank's rows, whole cells
 ---@return mr.Value
 function Rows:all(g, x)
   return by_cells(self, x, function(v) return self.share:all(g, v, ROWS, self.cells) end)
@@ -102,7 +102,7 @@ end
 ---@param x mr.Value        this rank's rows
 ---@param kernel integer    rows
 ---@param stride integer
----@padding {before, after} in time, height and width
+---@param pad integer[]     padding {before, after} in time, height and width
 ---@return mr.Value, integer[]
 function Rows:window(g, x, kernel, stride, pad)
   local share, n = self.share, x.shape[ROWS + 1]
@@ -184,7 +184,7 @@ end
 -- ---- attention
 
 --- Attention of one head in which queries attend to cells of their own and of earlier frames.
----@[B, T, H, W, C] of this rank; k and v have the same shape
+---@param q mr.Value  [B, T, H, W, C] of this rank; k and v have the same shape
 ---@return mr.Value   [B, T, H, W, C]
 function Rows:frames(g, q, k, v)
   local B, frames, H, W, C = table.unpack(q.shape)

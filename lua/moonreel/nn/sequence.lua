@@ -77,7 +77,7 @@ end
 
 --- Tokens [start, stop) of a sequence of `n` on a rank.
 ---@param n integer
----@default: this rank
+---@param rank integer|nil  default: this rank
 ---@return integer start, integer stop
 function Sequence:share(n, rank)
   rank = rank or self.rank
@@ -123,9 +123,9 @@ end
 
 --- The tokens of all ranks. All ranks have to compute the same from them.
 ---@param g mr.Graph
----@this rank's tokens
----@axis of tokens, from 0
----@tokens of all ranks
+---@param x mr.Value    this rank's tokens
+---@param axis integer  axis of tokens, from 0
+---@param n integer     tokens of all ranks
 ---@return mr.Value
 function Sequence:gather(g, x, axis, n)
   local tokens = lengths(self, n)
@@ -215,10 +215,10 @@ local read_attend = options.declare("Sequence:attend", {
 
 --- Attention of this rank's tokens to the tokens of all ranks.
 ---@param g mr.Graph
----@[B, G, n, h, d] of this rank
----@the same shape
+---@param q mr.Value   [B, G, n, h, d] of this rank
+---@param k mr.Value   the same shape
 ---@param v mr.Value   [B, G, n, h, e]
----@tokens of all ranks
+---@param n integer    tokens of all ranks
 ---@param given table|nil  scale, len, text
 ---@return mr.Value    [B, G, n, h, e]
 function Sequence:attend(g, q, k, v, n, given)

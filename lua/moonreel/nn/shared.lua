@@ -71,11 +71,12 @@ function shared.channels(g) return at_work.channels[g] end
 
 --- Applies layers to this rank's part of a clip; returns the results of all ranks.
 ---@param g mr.Graph
----@nil: this rank has all
+---@param share mr.Shared|nil  nil: this rank has all
 ---@param x mr.Value      [B, T, H, W, C]
----@rows of x for one row of cells, which ranks have as a whole
+---@param side integer    rows of x for one row of cells, which ranks have as a whole
 ---@param layers fun(x: mr.Value): mr.Value
----@one of several tiles: all ranks compute it as a whole if it has too few rows
+---@param tile boolean|nil  one of several tiles: all ranks compute it as a whole if it has too few
+---   rows
 ---@return mr.Value
 function shared.through(g, share, x, side, layers, tile)
   if not share or tile and share.by == "rows" and x.shape[3] <= (share.ranks - 1) * side then
@@ -111,7 +112,7 @@ end
 --- All of an axis of which ranks have shares. All ranks have to compute the same from it.
 ---@param x mr.Value      this rank's share
 ---@param axis integer    from 0
----@of all shares together
+---@param length integer  of all shares together
 ---@return mr.Value
 function Shared:gather(g, x, axis, length)
   return on_queue(g, ops.gather_shares, x, { group = self.group, ranks = self.ranks, at = self.at,
@@ -119,7 +120,7 @@ function Shared:gather(g, x, axis, length)
 end
 
 --- Exchanges this rank's parts of a complete axis for the shares of all ranks.
----@all of axis `split`, this rank's share of `join`
+---@param x mr.Value      all of axis `split`, this rank's share of `join`
 ---@param length integer  of axis `join`, of all shares
 ---@return mr.Value       this rank's share of `split`, all of `join`
 function Shared:swap(g, x, split, join, length)
@@ -144,10 +145,10 @@ function Shared:each(g, x)
 end
 
 --- A value of another rank.
----@the value that another rank gets from this one
+---@param x mr.Value      the value that another rank gets from this one
 ---@param axis integer
----@length of the axis in the received value
----@distance in the circle
+---@param length integer  length of the axis in the received value
+---@param hops integer    distance in the circle
 ---@return mr.Value
 function Shared:shift(g, x, axis, length, hops)
   return on_queue(g, ops.shift, x, { group = self.group, axis = axis, length = length,

@@ -19,7 +19,7 @@ function spans.joined(list) return #list == 1 and list[1] or G.concat(list, TIME
 
 --- The same clip in pieces of `frames` frames; the last has the rest.
 ---@param list mr.Value[]
----@frames of a piece, 1 or more
+---@param n integer       frames of a piece, 1 or more
 ---@return mr.Value[]
 function spans.regrouped(list, n)
   local out, open, have = {}, {}, 0

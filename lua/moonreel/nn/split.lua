@@ -99,7 +99,7 @@ end
 --- A value of all ranks from which each continues in a different way.
 ---@param g mr.Graph
 ---@param x mr.Value
----@axis along which they add up gradients; absent: the last one
+---@param axis integer|nil  axis along which they add up gradients; absent: the last one
 ---@return mr.Value
 function Split:shared(g, x, axis)
   if self.ranks == 1 then
@@ -135,8 +135,8 @@ end
 --- Gathers an axis of which each rank has a part, for all ranks, which continue in different ways.
 ---@param g mr.Graph
 ---@param x mr.Value
----@positions of the axis over all ranks
----@absent: the axis of tokens
+---@param n integer         positions of the axis over all ranks
+---@param axis integer|nil  absent: the axis of tokens
 ---@return mr.Value
 function Split:gather(g, x, n, axis)
   if self.ranks == 1 then
@@ -164,7 +164,7 @@ end
 --- The tokens of all ranks, from which all continue in the same way.
 ---@param g mr.Graph
 ---@param x mr.Value  [B, G, own N, D]
----@tokens of all ranks
+---@param n integer   tokens of all ranks
 ---@return mr.Value
 function Split:finish(g, x, n)
   if self.ranks == 1 then

@@ -95,9 +95,9 @@ end
 --- Tiles for encoding and decoding. Steps and blends are rounded down, as in reference programs.
 ---@field of the recipe, for an error
 ---@param size integer     pixels or frames of a tile
----@pixels or frames in a latent cell
----@share of a tile that overlaps the next one
----@frames of a tile beyond its size
+---@param cell integer     pixels or frames in a latent cell
+---@param overlap number   share of a tile that overlaps the next one
+---@param more integer     frames of a tile beyond its size
 ---@return table encode, table decode  for tiles.through
 function tiles.of(field, size, cell, overlap, more)
   local latent = size // cell

@@ -150,8 +150,8 @@ function Causal:forward(g, x) return (self:each(g, {x})()) end
 
 --- The same over a clip in pieces, one after another: each keeps the frames that the next one
 -- reads.
----@from nn/spans.lua
----@applied first, to each piece
+---@param list mr.Value[]    from nn/spans.lua
+---@param with nil|fun(x: mr.Value): mr.Value  applied first, to each piece
 ---@return fun(): mr.Value|nil  the next piece of the result
 function Causal:each(g, list, with)
   -- frames before a piece that it reads, and how often the first one is repeated
@@ -189,9 +189,9 @@ function Split:__call(g, x)
 end
 
 --- A convolution of one position.
----@{1, 1, 1}, or {1, 1} for pictures: shape of the stored weight
----@false: no bias; or its first values
----@split, parts: as in Conv
+---@param kernel table    {1, 1, 1}, or {1, 1} for pictures: shape of the stored weight
+---@param bias boolean|table|nil  false: no bias; or its first values
+---@param how table|nil     split, parts: as in Conv
 function volume.Point(scope, name, inputs, outputs, kernel, bias, how)
   local shape = table.move(kernel, 1, #kernel, 3, {outputs, inputs})
   local bias_init = type(bias) == "table"
@@ -205,7 +205,7 @@ end
 --- The last convolution of an encoder: mean and log-variance of a latent, one after the other in
 -- channels. Draws are narrow at first, so that there is something to decode.
 ---@param latent integer  channels
----@as in Point
+---@param kernel table    as in Point
 function volume.Moments(scope, name, latent, kernel)
   local bias = {}
   for i = 1, 2 * latent do
@@ -219,9 +219,9 @@ GroupNorm.__index = GroupNorm
 GroupNorm.__call = function(self, ...) return self:forward(...) end
 
 --- Group norm over all positions of a sample, with weight and bias.
----@number of groups, a divisor of the channels
+---@param groups integer  number of groups, a divisor of the channels
 ---@param eps number
----@in a block whose channels ranks may share: each has whole groups
+---@param inside boolean|nil  in a block whose channels ranks may share: each has whole groups
 function volume.GroupNorm(scope, name, channels, groups, eps, inside)
   local s = scope:child(name)
   return setmetatable({groups = groups, eps = eps, inside = inside,
@@ -243,7 +243,7 @@ end
 function GroupNorm:forward(g, x, silu) return self:by(g, {x}, silu)(x) end
 
 --- The same over a clip in pieces: first the moments of all pieces, and of other ranks.
----@from nn/spans.lua
+---@param list mr.Value[]    from nn/spans.lua
 ---@param silu boolean|nil
 ---@return fun(x: mr.Value): mr.Value  for one piece
 function GroupNorm:by(g, list, silu)
@@ -277,7 +277,7 @@ end
 
 --- Moves channels from first to last.
 ---@param x mr.Value      [N, C, H, W] of pictures or frames
----@frames of a clip
+---@param frames integer  frames of a clip
 ---@return mr.Value       [N / frames, frames, H, W, C]
 function volume.channels_last(x, frames)
   local N, C, H, W = table.unpack(x.shape)
@@ -286,8 +286,8 @@ end
 
 --- Pictures or frames in the form for layers.
 ---@param pixels mr.Value  u8, or floats of -1..1: [N, C, H, W]
----@frames of a clip
----@dtype in which the layers compute
+---@param frames integer   frames of a clip
+---@param dtype string     dtype in which the layers compute
 ---@return mr.Value        -1..1, [N / frames, frames, H, W, C]
 function volume.pixels(pixels, frames, dtype)
   local x = volume.channels_last(pixels, frames)

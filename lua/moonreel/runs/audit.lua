@@ -91,9 +91,9 @@ local function place_of(source, dir)
 end
 
 --- The number of micro-batches that a run had drawn from the order at the end of a step.
----@from audit.read
+---@param record table    from audit.read
 ---@param step integer  at most record.highest
----@number of runs that were followed so far
+---@param depth integer|nil  number of runs that were followed so far
 ---@return integer|nil  nil: a journal with the number is missing
 ---@return string|nil   then the reason
 function audit.position(record, step, depth)
@@ -142,7 +142,7 @@ local function expected(order, batches, list)
 end
 
 --- Goes through the steps that count, each with the order's micro-batches.
----@from audit.read
+---@param record table    from audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]  its sources, {name}
 ---@param see fun(number: integer, line: table|nil, want: table)  want: keys = the digest, samples,
@@ -190,7 +190,7 @@ local function name_repeats(problems, step_of)
 end
 
 --- Compares a journal with the order of the data.
----@from audit.read
+---@param record table      from audit.read
 ---@param order mr.Order  at its beginning, with the run's quarantine
 ---@param list table[]    its sources, {name}
 ---@return table          steps, samples: number compared; epochs; left_out: number of samples that

@@ -49,7 +49,7 @@ end
 --- Searches by bisection. Both ends are judged first; then at most log2(n) others, not counting
 -- those that cannot be judged.
 ---@param n integer
----@"good", "bad" or "skip": it cannot be judged
+---@param judge fun(i: integer): string  "good", "bad" or "skip": it cannot be judged
 ---@return table  {outcome = "found", "all good", "first is bad" or "none judged", good, bad =
 ---   numbers or nil, aside = numbers between them, or before the first bad one, that could not be
 ---   judged}

@@ -30,7 +30,7 @@ local function wrong_step(self, entry)
 end
 
 --- The faults in the lines of a journal.
----@of the file; it may not exist
+---@param path string  of the file; it may not exist
 ---@return string[]    each begins with file and line
 function damage.of(path)
   local list, self, number = {}, {}, 0

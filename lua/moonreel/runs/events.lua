@@ -90,7 +90,7 @@ end
 
 --- Reads a journal up to its present end.
 ---@param path string  a run's directory, or the file
----@as in story.new
+---@param kept function|nil  as in story.new
 ---@return mr.Story
 function story.read(path, kept)
   local self = story.new(kept)
@@ -102,7 +102,7 @@ end
 
 --- The steps that count in the parts of a run, one part after another; `stage` of each line is the
 -- name of its stage, if there are stages.
----@from moonreel.runs.find.parts; a part without a journal has no steps
+---@param parts table[]  from moonreel.runs.find.parts; a part without a journal has no steps
 ---@return table[]
 function story.steps(parts)
   local list = {}

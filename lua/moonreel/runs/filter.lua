@@ -98,9 +98,9 @@ local function value_in(tree, keys)
 end
 
 --- Does a run satisfy a condition?
----@from filter.read
----@from glance.of
----@values of the run's settings, from glance.settings
+---@param question table  from filter.read
+---@param row table       from glance.of
+---@param settings table|nil  values of the run's settings, from glance.settings
 ---@return boolean
 function filter.holds(question, row, settings)
   local value

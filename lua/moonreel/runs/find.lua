@@ -109,7 +109,7 @@ end
 -- the name of a run in outputs/ ("001-demo", "1", "demo").
 ---@param word string
 ---@param command string  its name, for the error
----@a folder of runs other than outputs/
+---@param outputs? string a folder of runs other than outputs/
 ---@return string dir     raises MR_E_USAGE if no run or more than one run matches
 function find.one(word, command, outputs)
   if find.is_run(word) then

@@ -138,7 +138,7 @@ local function is_last(text, stage)
 end
 
 --- The row of a run. Fields are nil if the run does not record them.
----@{name, dir} from find.all
+---@param one table  {name, dir} from find.all
 ---@return table     name, dir, state, step, total, loss, wall: seconds since 1970 of its newest
 ---   line; age_s: seconds since then; host: of its writer; recipe; stage; notes: their number; last
 ---   note; launches

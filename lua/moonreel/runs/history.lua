@@ -13,8 +13,8 @@ local history = {}
 local History = {}
 History.__index = History
 
----@directory of the run
----@print one line for this many steps; all other lines are shown
+---@param dir string          directory of the run
+---@param every integer       print one line for this many steps; all other lines are shown
 ---@return mr.History
 function history.open(dir, every)
   return setmetatable({ dir = dir, every = every, files = {}, of_path = {} }, History)

@@ -17,9 +17,9 @@ local MOST <const> = 65536 -- largest size of a text in bytes
 function notes.path(dir) return dir .. "/notes.jsonl" end
 
 --- Adds a note; it is on the disk when this returns.
----@directory of the run
+---@param dir string        directory of the run
 ---@param text string       UTF-8, at most 64 KiB
----@the current step of the run
+---@param step integer|nil  the current step of the run
 ---@return table            the line; raises MR_E_USAGE for a text that is empty, too long or not
 ---   UTF-8, MR_E_IO
 function notes.add(dir, text, step)

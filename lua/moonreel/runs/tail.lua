@@ -92,7 +92,7 @@ end
 --- Passes the newest lines of a file to a function, newest first, until it returns true. Only the
 -- end of the file is read: up to 8 MiB of it, as long as the function wants more.
 ---@param path string
----@true: enough
+---@param see fun(entry: table): boolean|nil  true: enough
 ---@return integer bytes  of the file; 0: it does not exist
 function tail.newest(path, see)
   local file <close> = io.open(path, "rb")
@@ -143,7 +143,7 @@ end
 
 --- The newest line of a file that contains a text. Other lines are not decoded.
 ---@param path string
----@as it is written in the line
+---@param plain string    as it is written in the line
 ---@return table|nil      nil: there is no such line in the last 4 MiB
 function tail.newest_with(path, plain)
   local file <close> = io.open(path, "rb")

@@ -90,7 +90,7 @@ end
 
 --- The text for a launch that found no step to do.
 ---@param step any    the last one
----@the name of the run for the command line
+---@param name string  the name of the run for the command line
 ---@param stage string|nil
 ---@return string
 function words.complete(step, name, stage)

@@ -50,7 +50,7 @@ local function add(samples, draw, i, line, score)
 end
 
 --- Ranks the samples of a run by their losses.
----@from audit.read
+---@param record table      from audit.read
 ---@param order mr.Order  at its beginning
 ---@param list table[]    its sources, {name}
 ---@return table[] rows   the worst first: {source = number, row = from 1, times, score = mean

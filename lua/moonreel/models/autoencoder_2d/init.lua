@@ -49,7 +49,7 @@ end
 --- The autoencoder without its weights.
 ---@param fields table     of the recipe
 ---@param run table        dtype
----@each frame of a clip is a picture, so any number of frames is allowed
+---@return mr.Autoencoder  each frame of a clip is a picture, so any number of frames is allowed
 function pictures.new(_, fields, run)
   local sizes = sizes_of(fields)
   check_groups("vae.ch, ch_mult and norm_groups", sizes)
@@ -145,7 +145,7 @@ function Autoencoder.tail(_, _, latent) return latent end
 
 --- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@of the weights
+---@param path string  of the weights
 function Autoencoder:check(shape_of, path)
   local sizes = self.sizes
   compare({
@@ -200,7 +200,7 @@ end
 
 --- The calls for a clip, picture by picture, for moonreel.encoder.
 ---@param job string   "encode": pixels and draws to z; "decode": z to pixels
----@frames, height, width; for encode: dtype of pixels; size of the latents
+---@param s table      frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s)
   local list = {}

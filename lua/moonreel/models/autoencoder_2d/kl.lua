@@ -161,9 +161,9 @@ Autoencoder.__index = Autoencoder
 function kl.factor(config) return 1 << #config.block_out_channels - 1 end
 
 --- Declares the parameters.
----@from nn.scope
+---@param scope mr.Scope   from nn.scope
 ---@param config table     fields of kl.defaults; missing ones take the default
----@"diffusers" or "flux": names of parameters
+---@param names string|nil  "diffusers" or "flux": names of parameters
 ---@return table           with encode and decode; `factor`: pixels of a latent cell's side
 function kl.new(scope, config, names)
   local c = nn.merged(kl.defaults, config)

@@ -34,7 +34,7 @@ end
 ---@param config table  from_pretrained; model_max_length, or at_most: that number, or its places if
 ---   they are fewer
 ---@param run table     dtype, compat
----@apart; vector; its width; max_tokens of a text
+---@return mr.Text      apart; vector; its width; max_tokens of a text
 function clip.new(_, config, run)
   local path = config.from_pretrained
   if not path then
@@ -113,7 +113,7 @@ end
 ---@param source mr.TextSource
 ---@param group table   lists of ids; L: places of each
 ---@param dtype string
----@rows that the batch has read so far, by id; new rows are added
+---@param rows table    rows that the batch has read so far, by id; new rows are added
 ---@return table        x [B, 1, L, width], at i32 [B, 1]
 function Text:values(source, group, dtype, rows)
   local at = {}

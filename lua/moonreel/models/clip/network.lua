@@ -74,7 +74,7 @@ function Encoder:forward(g, x)
 end
 
 --- The vector of each text: the state at one place.
----@[B, 1, L, D], from forward
+---@param x mr.Value    [B, 1, L, D], from forward
 ---@param at mr.Value   i32 [B, 1]: that place, counted over all texts
 ---@return mr.Value     [B, 1, D]
 function Encoder.pooled(_, x, at)

@@ -134,7 +134,7 @@ dc_ae.loss_weights = { perceptual = 0.5, adversary = true }
 --- An autoencoder that trains. Its parameters belong to the run.
 ---@param params mr.Params
 ---@param fields table     of the recipe
----@as in new
+---@param run table        as in new
 ---@return mr.Autoencoder
 function dc_ae.trained(params, fields, run)
   local self = dc_ae.new(nil, fields, run)
@@ -183,7 +183,7 @@ function Autoencoder:tail(frames, latent) return math.min(self.step * latent, fr
 
 --- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@of the weights
+---@param path string  of the weights
 function Autoencoder:check(shape_of, path)
   local c = self.sizes
   compare({
@@ -217,7 +217,7 @@ function Autoencoder:reconstruct(g, x, recompute)
 end
 
 --- The losses of a batch in training.
----@pixels u8 [B, T, 3, H, W]; recompute: as in reconstruct, or nil
+---@param io table   pixels u8 [B, T, 3, H, W]; recompute: as in reconstruct, or nil
 ---@return table     for moonreel.losses
 function Autoencoder:losses(g, io)
   self:clip_of(io.pixels)
@@ -354,7 +354,7 @@ end
 
 --- The calls for a clip, in order, for moonreel.encoder.
 ---@param job string   "encode": pixels to z; "decode": z to pixels
----@frames, height, width; for encode: dtype of pixels; size of the latents
+---@param s table      frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s)
   if job == "encode" then

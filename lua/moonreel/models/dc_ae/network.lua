@@ -354,8 +354,8 @@ end
 
 --- Decodes latents to clips.
 ---@param z mr.Value          [B, t, h, w, latent_channels]
----@one latent frame decodes to one frame; false: to four
----@as in encode
+---@param still boolean|nil   one latent frame decodes to one frame; false: to four
+---@param recompute function|nil  as in encode
 ---@return mr.Value           [B, 4 t, 32 h, 32 w, out_channels]
 function Network:decode(g, z, still, recompute)
   return whole(self.decoder, g, z, z.shape[2] == 1 and still ~= false, recompute)

@@ -181,7 +181,7 @@ end
 
 --- The calls for a clip, for moonreel.encoder.
 ---@param job string   "encode" or "decode"
----@frames, height, width; for decode: size of the latents
+---@param s table      frames, height, width; for decode: size of the latents
 function Autoencoder:calls(job, s) return calls[job](self, s) end
 
 return dct

@@ -66,7 +66,8 @@ end
 
 --- The autoencoder without its weights.
 ---@param fields table     of the recipe
----@dtype; compat: clips are processed in the reference's tiles, if fields ask for them
+---@param run table        dtype; compat: clips are processed in the reference's tiles, if fields
+---   ask for them
 ---@return mr.Autoencoder
 function hunyuan.new(_, fields, run)
   check_fields(fields)
@@ -86,7 +87,7 @@ hunyuan.loss_weights = { kl = 5e-4, perceptual = 0.5, adversary = true }
 --- An autoencoder that trains. Its parameters belong to the run.
 ---@param params mr.Params
 ---@param fields table     of the recipe
----@as in new
+---@param run table        as in new
 ---@return mr.Autoencoder
 function hunyuan.trained(params, fields, run)
   local self = hunyuan.new(nil, fields, run)
@@ -128,7 +129,7 @@ function Autoencoder:tail(frames, latent) return math.min(self:most_frames(laten
 
 --- Refuses weights of other sizes.
 ---@param shape_of fun(parameter: string): table?  in the file
----@of the weights
+---@param path string  of the weights
 function Autoencoder:check(shape_of, path)
   local s = self.sizes
   local rows = {
@@ -154,7 +155,7 @@ end
 
 --- Encodes and decodes a batch of clips.
 ---@param x mr.Value      [B, T, H, W, C] of -1..1, in the dtype of the layers
----@f32 [B, t, h, w, latent_channels], for the draws
+---@param noise mr.Value  f32 [B, t, h, w, latent_channels], for the draws
 ---@param recompute function|nil  of a layer: recomputed in the backward pass
 ---@return mr.Value       f32 in the shape of x
 ---@return table          mean, logvar of the draws
@@ -221,7 +222,7 @@ end
 
 --- The calls for a clip, in order, for moonreel.encoder.
 ---@param job string   "encode": pixels and draws to z; "decode": z to pixels
----@frames, height, width; for encode: dtype of pixels; size of the latents
+---@param s table      frames, height, width; for encode: dtype of pixels; size of the latents
 ---@return table[]
 function Autoencoder:calls(job, s) return { calls[job](self, s) } end
 

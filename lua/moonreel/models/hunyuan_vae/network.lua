@@ -244,7 +244,7 @@ end
 
 --- Mean and log-variance of the latent, one after the other in channels.
 ---@param x mr.Value  [B, T, H, W, in_channels], about -1..1
----@elements of a piece; nil: the whole clip
+---@param most integer|nil  elements of a piece; nil: the whole clip
 ---@param recompute function|nil  of a layer (1, number): recomputed in the backward pass
 ---@return mr.Value   [B, (T - 1) / 4 + 1, (H - 1) / 8 + 1, (W - 1) / 8 + 1, 2 latent_channels]
 function Network:encode(g, x, most, recompute)
@@ -253,7 +253,7 @@ end
 
 --- Decodes latents to clips.
 ---@param z mr.Value  [B, t, h, w, latent_channels]
----@elements of a piece; nil: the whole clip
+---@param most integer|nil  elements of a piece; nil: the whole clip
 ---@param recompute function|nil  of a layer (1, number): recomputed in the backward pass
 ---@return mr.Value   [B, 4 (t - 1) + 1, 8 h, 8 w, out_channels]
 function Network:decode(g, z, most, recompute)

@@ -14,7 +14,7 @@ local EPS = 1e-6
 ---@param name string
 ---@param inputs integer
 ---@param outputs integer
----@bias = false: no bias; columns, rows: as in nn.Linear
+---@param how table|nil  bias = false: no bias; columns, rows: as in nn.Linear
 function blocks.linear(scope, name, inputs, outputs, how)
   local uniform = { kind = "uniform", scale = inputs ^ -0.5 }
   return nn.Linear(scope, name, inputs, outputs, nn.merged({ init = uniform, bias_init = uniform },
@@ -202,7 +202,7 @@ end
 
 --- Adds its nodes.
 ---@param x mr.Value  [B, 1, L + N, D]
----@as in a double block
+---@param io table    as in a double block
 ---@return mr.Value   in the shape of x
 function Single:forward(g, x, io)
   local m = self.modulation(g, io.vec)

@@ -63,7 +63,8 @@ end
 
 --- Checks that sizes of the recipe agree with those of the other models of a run.
 ---@param c table      fields of the model
----@channels of a latent cell; width of text; vector: width; nil: there is no vector
+---@param parts table  channels of a latent cell; width of text; vector: width; nil: there is no
+---   vector
 function mmdit.agree(c, parts)
   local function same(field, expected, why)
     if c[field] ~= expected then
@@ -95,7 +96,7 @@ end
 ---@param params mr.Params
 ---@param c table     fields of fields.lua
 ---@param run table|nil  split: ranks that share layers
----@map: how files in other forms become its parameters
+---@return mr.MMDiT   map: how files in other forms become its parameters
 function mmdit.new(params, c, run)
   check(c)
   local scope, D, p = nn.scope(params), c.hidden_size, c.patch_size

@@ -57,7 +57,7 @@ local function pattern(name) return (name:gsub("%p", "%%%0"):gsub("%%#", "(%%d+)
 local function text(name) return (name:gsub("#", "%%1")) end
 
 --- Are these the names of a file of diffusers?
----@names as keys
+---@param has table<string, any>  names as keys
 ---@return boolean
 function names.is_diffusers(has)
   return has["time_text_embed.timestep_embedder.linear_1.weight"] ~= nil

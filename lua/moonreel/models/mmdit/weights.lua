@@ -173,7 +173,7 @@ end
 --- How files become the parameters of a model.
 ---@param c table   fields of the model: fused_qkv, use_liger_rope, hidden_size, num_heads;
 ---   rope_of_weights: "pairs" or "halves"; nil: from the file, or from the names of products
----@for moonreel.ckpt.start
+---@return table    for moonreel.ckpt.start
 function weights.map(c)
   local d, own = c.hidden_size // c.num_heads, named(c.use_liger_rope)
   local function made(name, has, said)

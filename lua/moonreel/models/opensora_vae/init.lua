@@ -49,7 +49,7 @@ end
 --- The autoencoder of an open file: whole, or only its half for pictures.
 ---@param layout string|nil  the layout of other names in the file, from weights.lua
 ---@param folder string      folder of config.json
----@as in new
+---@param fields table       as in new
 ---@return mr.Autoencoder
 function vae.of_file(layout, folder, fields)
   if layout == weights.pictures then
@@ -60,8 +60,8 @@ end
 
 --- Only the half for pictures: the latents of a clip are those of its pictures, before they are
 -- joined in time.
----@as in new
----@its sizes, from sizes.read
+---@param fields table   as in new
+---@param spatial table  its sizes, from sizes.read
 ---@return mr.Autoencoder
 function vae.of_pictures(fields, spatial)
   local self = vae.new(nil, {micro_frame_size = fields.micro_frame_size,
@@ -72,7 +72,7 @@ end
 
 --- An autoencoder of which one half trains, on the other half. Its parameters belong to the run.
 ---@param params mr.Params
----@of the recipe: as in new, and trains: "pictures" or "frames"
+---@param fields table  of the recipe: as in new, and trains: "pictures" or "frames"
 ---@return mr.Autoencoder
 function vae.trained(params, fields)
   local self = vae.new(nil, fields)
@@ -149,7 +149,7 @@ function Autoencoder:read(folder) self.said = sizes.read(folder, self.fields) en
 
 --- Refuses weights with other sizes than those that were read.
 ---@param shape_of fun(parameter: string): table?  in the file
----@of the weights
+---@param path string  of the weights
 function Autoencoder:check(shape_of, path) sizes.check(self.said, shape_of, path) end
 
 --- Its parts with weights: one, the whole autoencoder.
@@ -175,8 +175,8 @@ local function expect(config, what, came, expected)
 end
 
 --- Declares the parameters.
----@from nn.scope
----@from sizes.read
+---@param scope mr.Scope   from nn.scope
+---@param config table     from sizes.read
 function Autoencoder:declare(scope, config)
   local function group(half)
     return self.trains and self.trains ~= half and {frozen = true} or nil
@@ -251,7 +251,7 @@ function Autoencoder:normalisation(sums, squares, n)
 end
 
 --- Latents of a piece in time of clips, before scale and shift.
----@f32 [B frames, 4, h, w], from encode_pictures
+---@param x mr.Value      f32 [B frames, 4, h, w], from encode_pictures
 ---@param noise mr.Value  f32 [B latent frames, C, h, w]
 ---@param frames integer  of the piece
 ---@return mr.Value       f32 [B, latent frames, h, w, C]
@@ -274,7 +274,7 @@ function Autoencoder:part(g, z, frames)
 end
 
 --- Latents of a piece in time.
----@f32 [frames, 4, h, w], from encode_pictures
+---@param x mr.Value      f32 [frames, 4, h, w], from encode_pictures
 ---@param noise mr.Value  f32 [latent frames, C, h, w]
 ---@return mr.Value       f32 like noise
 function Autoencoder:encode_piece(g, x, noise)

@@ -91,7 +91,7 @@ local function normal_of(channels)
 end
 
 --- The sizes in a recipe.
----@of its record: vae_2d, vae_temporal; each may be absent
+---@param fields table   of its record: vae_2d, vae_temporal; each may be absent
 ---@return table config  as from sizes.read
 function sizes.of(fields)
   local config = { where = "the recipe",
@@ -104,7 +104,7 @@ end
 
 --- The sizes next to weights; if there are none, those of the recipe.
 ---@param folder string    where config.json may be
----@of the recipe, as in sizes.of
+---@param fields table|nil of the recipe, as in sizes.of
 ---@return table config    spatial, temporal: as kl.defaults and temporal.defaults; scale, shift;
 ---   where: the source
 function sizes.read(folder, fields)
@@ -170,7 +170,7 @@ local function check_blocks(config, shape_of, source, field, count, form)
 end
 
 --- Refuses weights of other sizes.
----@from sizes.read
+---@param config table        from sizes.read
 ---@param shape_of fun(parameter: string): table?  shape in the file
 ---@param source string       path of the weights
 function sizes.check(config, shape_of, source)

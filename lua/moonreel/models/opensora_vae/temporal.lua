@@ -106,7 +106,7 @@ function temporal.factor(config)
 end
 
 --- Declares the parameters.
----@from nn.scope
+---@param scope mr.Scope   from nn.scope
 ---@param config table     fields of temporal.defaults; missing ones take the default
 ---@return table           with encode and decode; `factor`: frames of a latent frame
 function temporal.new(scope, config)

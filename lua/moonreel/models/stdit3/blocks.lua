@@ -15,7 +15,7 @@ Block.__index = Block
 function blocks.mlp_width(c) return math.floor(c.hidden_size * c.mlp_ratio) end
 
 --- Declares the parameters of a block.
----@from nn.scope
+---@param scope table       from nn.scope
 ---@param c table           config of the model
 ---@param temporal boolean  over frames, or over the cells of each frame
 function blocks.new(scope, c, temporal)
@@ -33,12 +33,12 @@ function blocks.new(scope, c, temporal)
 end
 
 --- The n rows of a modulation as n values [B, T, D].
----@name of the parameter [n, D] to which the rows are added
+---@param name string      name of the parameter [n, D] to which the rows are added
 ---@param n integer
 ---@param rows mr.Value    [B, n, D]
----@the rows of time 0, for frames whose mask is false
+---@param rows0 mr.Value|nil   the rows of time 0, for frames whose mask is false
 ---@param x_mask mr.Value|nil  bool [B, T]
----@each rank continues from them with its own tokens
+---@param ranks mr.Split       each rank continues from them with its own tokens
 ---@return mr.Value[]
 function blocks.modulation(g, name, n, rows, rows0, x_mask, B, frames, D, ranks)
   local function per_frame(r)

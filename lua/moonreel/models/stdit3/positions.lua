@@ -60,7 +60,7 @@ end
 ---@param g mr.Graph
 ---@param rows integer      H'
 ---@param cols integer      W'
----@from positions.scale
+---@param scale number      from positions.scale
 ---@param base_size number
 ---@param D integer
 ---@param rounded boolean|nil  frequencies are bf16

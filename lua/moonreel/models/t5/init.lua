@@ -99,7 +99,7 @@ end
 --- The calls for texts of one length: from x, their words, and len to y.
 ---@param _ string    job "encode"
 ---@param s table     n texts of L places in dtype; lengths: whether padding is skipped
----@as in parts
+---@param way string  as in parts
 function Text:calls(_, s, way)
   local of, split, list = self.sizes, self.split, {}
   local heads, own = split:share(of.num_heads), (split:tokens(s.L))
@@ -140,7 +140,7 @@ end
 ---@param group table   lists of ids; L: places of each; places after its ids stay zero; counts of
 ---   ids
 ---@param dtype string
----@rows that the batch has read so far, by id; new rows are added
+---@param rows table    rows that the batch has read so far, by id; new rows are added
 ---@return table        x [B, 1, L, d_model], len i32 [B]
 function Text:values(source, group, dtype, rows)
   return { x = self:words(source, group, dtype, rows),

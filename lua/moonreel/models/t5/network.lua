@@ -14,7 +14,7 @@ local function f32(x) return (string.unpack("<f", string.pack("<f", x))) end
 --- The buckets of distances to keys: near keys have one each, more distant ones share them, up to
 -- the largest distance; keys after the query have half of the buckets. Rounded like f32 arithmetic.
 ---@param count integer     buckets
----@distances from here on share the last bucket
+---@param furthest integer  distances from here on share the last bucket
 ---@return fun(rel: integer): integer  bucket of key position - query position
 function network.bucket(count, furthest)
   local half = count // 2
@@ -35,7 +35,7 @@ Block.__index = Block
 
 --- Declares a block.
 ---@param scope mr.Scope  "encoder.block.3"
----@from moonreel.models.t5.sizes
+---@param sizes table     from moonreel.models.t5.sizes
 function network.block(scope, sizes)
   local D, inner, split = sizes.d_model, sizes.num_heads * sizes.d_kv, scope:split()
   local by_heads, by_hidden = { bias = false, columns = { inner } },
@@ -57,7 +57,7 @@ function network.block(scope, sizes)
 end
 
 --- Adds the nodes of a block.
----@[B, 1, own L, D]: each rank that shares it has some tokens
+---@param x mr.Value         [B, 1, own L, D]: each rank that shares it has some tokens
 ---@param bias mr.Value      [own heads, L, L], added to the scores
 ---@param len mr.Value|nil   i32 [B]: tokens in use; nil: all
 ---@return mr.Value          in the shape of x
