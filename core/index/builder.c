@@ -39,24 +39,24 @@ static mr_status commit(mr_index_builder *b)
     return MR_OK;
 }
 
-// the map holds `more` bytes and a share for what LMDB keeps in addition to them
+// does the map have room for `more` bytes and LMDB's overhead?
 static bool fits(const mr_index_builder *b, size_t more)
 {
     size_t need = b->used_bytes + more + (1 << 20);
     return need + need / 4 < b->map_bytes;
 }
 
-// Between two rows: all tables hold the same rows at each commit.
+// Commits between two rows, so that at each commit all tables contain the same rows.
 static mr_status commit_rows(mr_index_builder *b)
 {
-    // the unfinished chunk of hot records is made again from the rows, that of columns is not
+    // the unfinished chunk of hot records can be rebuilt from the rows, that of columns cannot
     if (b->built.rows % MR_HOT_ROWS)
         MR_TRY(index_builder_put_values(b, (uint32_t)(b->built.rows / MR_HOT_ROWS),
                                         b->built.rows % MR_HOT_ROWS));
     return commit(b);
 }
 
-// Called before each row: the map grows between transactions, so that none ever finds it full.
+// Called before each row. Grows the map between transactions, so that it is never full inside one.
 static mr_status reserve(mr_index_builder *b, size_t more)
 {
     if (b->built.rows - b->committed.rows < b->commit_rows &&
@@ -84,7 +84,7 @@ mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, siz
     return index_compress_new(dict, n, &b->compress);
 }
 
-// Makes the folder that the index is built in. A failure names the one that was asked for.
+// Creates the folder for the build. An error names the final folder.
 static mr_status make_folder(mr_index_builder *b)
 {
     char dir[sizeof b->path];
@@ -94,7 +94,7 @@ static mr_status make_folder(mr_index_builder *b)
         *slash = 0;
         MR_TRY(mr_dir_make(dir));
     }
-    // a builder that resumes finds the folder
+    // a builder that resumes has the folder already
     if (mr_io_table()->mkdir(b->tmp, 0755) && errno != EEXIST)
         return mr_fail(MR_E_IO, "%s: cannot create: %s", b->path, strerror(errno));
     return MR_OK;
@@ -114,7 +114,7 @@ static mr_status builder_open(mr_index_builder *b)
     // no other process knows this directory, so it needs no lock file
     if (!err)
         err = mdb_env_open(b->env, b->tmp, MDB_NOLOCK, 0644);
-    // one that is taken up is damaged in place
+    // an error names the resumed build, or the final name of a new one
     bool taken = b->used_bytes > 0;
     if (err)
         return index_fail_mdb(taken ? b->tmp : b->path, "create", err);
@@ -131,7 +131,7 @@ static mr_status builder_open(mr_index_builder *b)
         "flags u16, source u16, text_tokens u16, spare u16; 4096 rows a chunk, then xxh3-64");
 }
 
-// What an index is made of may be replaced by another one; what else somebody keeps there may not.
+// Allows to replace the files of an index, and no other files.
 static mr_status check_name(const char *path)
 {
     static const char *const parts[] = {INDEX_FILES};
@@ -281,7 +281,7 @@ mr_status mr_index_builder_refuse(mr_index_builder *b, const char *line)
     return MR_OK;
 }
 
-// two rows have one key: the error names both files
+// two rows have the same key: the error names both files
 static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t second)
 {
     char path[2][4096] = {"?", "?"};
@@ -302,7 +302,7 @@ static mr_status fail_duplicate(mr_index_builder *b, uint64_t first, uint64_t se
         path[0], (unsigned long long)first + 1, path[1], (unsigned long long)second + 1);
 }
 
-// the sorted keys become chunks of the key map, which is where two equal ones meet
+// writes the sorted keys as chunks of the key map; equal keys are adjacent here
 static mr_status put_keymap(mr_index_builder *b)
 {
     index_pack *p = &b->pack;
@@ -328,7 +328,7 @@ static mr_status put_keymap(mr_index_builder *b)
     }
 }
 
-// a root inside the folder of the index is kept relative to it, so that both can move together
+// writes a root inside the index's folder as a relative path, so that both can move together
 static mr_status put_roots(mr_index_builder *b)
 {
     char beside[4096];
@@ -377,16 +377,16 @@ static mr_status seal(mr_index_builder *b, char order[33], char set[33])
     return MR_OK;
 }
 
-// The name changes hands in one step: an index of that name is there all the time, the old one or
-// the new one.
+// Renames the build to its final name in one step. The name always refers to an index, the old one
+// or the new one.
 static mr_status take_name(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
     char dir[4096];
-    // somebody may have put something there meanwhile
+    // another program may have created files there meanwhile
     MR_TRY(check_name(b->path));
     bool had = mr_path_exists(b->path);
-    // the two trade names; file systems without that need a moment between
+    // exchanges the two names; without that system call, the name is missing for a moment
     bool traded = had && renameat2(AT_FDCWD, b->tmp, AT_FDCWD, b->path, RENAME_EXCHANGE) == 0;
     if (had && !traded)
         MR_TRY(mr_dir_remove(b->path));
@@ -423,7 +423,7 @@ static mr_status copy_refused(mr_index_builder *b, int fd, const char *path)
                                     : MR_OK;
 }
 
-// refused.jsonl holds the refused rows as text, a line each
+// writes the refused rows to refused.jsonl, one line each
 static mr_status write_refused(mr_index_builder *b)
 {
     const mr_io *io = mr_io_table();
@@ -460,7 +460,7 @@ mr_status mr_index_builder_finish(mr_index_builder *b)
 
 mr_status mr_index_builder_keep(mr_index_builder *b, bool all, mr_index_built *kept)
 {
-    // without a row there is nothing to go on with
+    // without a committed row a later build has nothing to resume
     b->kept |= b->committed.rows > 0;
     if (all && b->built.rows) {
         MR_TRY(commit_rows(b));
@@ -478,7 +478,7 @@ void mr_index_builder_free(mr_index_builder *b)
         mdb_txn_abort(b->txn);
     if (b->env)
         mdb_env_close(b->env);
-    // removing must not replace the record of what went wrong
+    // removing the files must not replace the error record
     if (b->ours && !b->finished && !b->kept) {
         mr_error *kept = mr_error_copy(mr_error_last());
         mr_dir_remove(b->tmp);

@@ -1,5 +1,5 @@
-/* index: columns: one number per row, under a name. Table "col:NAME" holds chunks of MR_HOT_ROWS
- * values as f64 or i64 with a checksum behind them; where a row has none NaN, or the smallest i64.
+/* index: columns: one number per row, under a name. Table "col:NAME" has chunks of MR_HOT_ROWS
+ * values as f64 or i64, each followed by a checksum. NaN or the smallest i64 marks a missing value.
  * Ref: dataplane 2.2. Licence: Apache-2.0 */
 #include "index/room.h"
 
@@ -21,7 +21,7 @@ double index_decimal_of(float value)
     char text[32];
     if (!isfinite(value))
         return value;
-    // six digits come back from f32 as they were, unless it is so small that it has less of them
+    // f32 preserves six decimal digits, but fewer if it is subnormal
     int digits = fabsf(value) < FLT_MIN ? 1 : FLT_DIG;
     for (; digits < FLT_DECIMAL_DIG; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, (double)value);
@@ -52,7 +52,7 @@ mr_number mr_column_number(const mr_column_chunk *c, int32_t i)
 
 /* ---- names and kinds ---- */
 
-// as the meta text has them; columns of format 2 have a name alone
+// as in the meta text; columns of format 2 have no kind there
 static const char *const kind_names[] = {
     [MR_COLUMN_REAL] = "f64", [MR_COLUMN_WHOLE] = "i64", [MR_COLUMN_F32] = ""};
 

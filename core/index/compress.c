@@ -19,7 +19,7 @@ struct index_decompress {
     ZSTD_DDict *dict;
 };
 
-// captions are chosen evenly over the whole list: their texts and their sizes, size_t each
+// chooses captions evenly over the whole list: writes their texts, and their sizes as size_t
 static mr_status choose(const index_source *s, index_pack *samples, index_pack *sizes)
 {
     uint64_t stride = s->text_bytes / SAMPLE_BYTES + 1, place;
@@ -47,7 +47,7 @@ mr_status index_dict_make(const index_pack *samples, const index_pack *sizes, in
     uint8_t *room = mr_alloc(DICT_BYTES);
     if (!room)
         return mr_fail_memory(DICT_BYTES);
-    // texts without anything in common make no dictionary and stay plain
+    // texts without common parts give no dictionary and stay uncompressed
     size_t made = ZDICT_trainFromBuffer(room, DICT_BYTES, samples->bytes,
                                         (const size_t *)(const void *)sizes->bytes,
                                         (unsigned)(sizes->n / sizeof(size_t)));
@@ -62,7 +62,7 @@ mr_status index_dict_train(const index_source *s, index_pack *dict)
     index_pack samples = {0}, sizes = {0};
     dict->n = 0;
     if (s->text_bytes < (uint64_t)DICT_BYTES * 4)
-        return MR_OK; // small sets stay plain
+        return MR_OK; // small sets stay uncompressed
     mr_status st = choose(s, &samples, &sizes);
     if (st == MR_OK)
         st = index_dict_make(&samples, &sizes, dict);
@@ -78,7 +78,7 @@ mr_status index_compress_new(const void *dict, size_t n, index_compress **out)
         return mr_fail_memory(sizeof *s);
     s->out = ZSTD_createCCtx();
     s->out_dict = ZSTD_createCDict(dict, n, LEVEL);
-    // frames need not name the only dictionary there is
+    // frames omit the id of the dictionary, since an index has only one
     if (!s->out || !s->out_dict ||
         ZSTD_isError(ZSTD_CCtx_setParameter(s->out, ZSTD_c_dictIDFlag, 0)) ||
         ZSTD_isError(ZSTD_CCtx_refCDict(s->out, s->out_dict))) {
@@ -99,7 +99,7 @@ void index_compress_free(index_compress *s)
     mr_free(s);
 }
 
-// every frame begins with the same bytes, which are left out
+// every frame begins with these bytes, so they are omitted
 static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 
 mr_status index_compress_put(index_compress *s, index_pack *p, const char *text)
@@ -120,7 +120,7 @@ mr_status index_compress_put(index_compress *s, index_pack *p, const char *text)
             return mr_fail(MR_E_INTERNAL, "cannot compress a caption: %s", ZSTD_getErrorName(got));
         made = got - sizeof magic;
     }
-    // what does not get shorter stays plain
+    // a text that does not get shorter stays uncompressed
     bool compressed = made < n;
     made = compressed ? made : n;
     index_put_varint(p, (uint64_t)made << 1 | compressed);
@@ -180,7 +180,7 @@ mr_status index_decompress_get(const index_decompress *u, void *context, index_v
     const uint8_t *bytes = index_get(v, n);
     char *copy = NULL;
     if (!bytes)
-        return MR_OK; // the view has failed; its owner tells
+        return MR_OK; // the view has failed; its owner reports it
     if (head & 1) {
         MR_TRY(decompress(u, context, bytes, n, arena, &copy));
     } else {

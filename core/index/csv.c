@@ -15,14 +15,14 @@ typedef struct csv {
     uint64_t slashed; /* line of the last field with a backslash before a quote */
 } csv;
 
-// what is advised where a file does not read as it should, and backslashes may be the reason
+// the advice for a file that cannot be parsed, if backslashes may be the reason
 static const char *advice(const csv *c, bool slash)
 {
     return slash && !c->escape ? "; try: --escape '\\', if \\\" stands for a quote there" : "";
 }
 
-// Takes n bytes, then the character behind the escape, which loses its meaning; an escape before
-// any other one is text.
+// Takes n bytes, then the character after the escape as plain text. An escape before any other
+// character is text itself.
 static mr_status take_escaped(const csv *c, index_pack *out, size_t n, uint64_t began)
 {
     index_pieces *t = c->t;
@@ -38,7 +38,7 @@ static mr_status take_escaped(const csv *c, index_pack *out, size_t n, uint64_t 
     return index_pieces_take(t, out, 1, began);
 }
 
-// Takes what stands between quotes; "" is one of them. *slash: a backslash stood before a quote.
+// Takes a quoted text; "" is a quote in it. *slash: a backslash was before a quote.
 static mr_status take_quoted(const csv *c, index_pack *out, bool *slash)
 {
     index_pieces *t = c->t;
@@ -69,7 +69,7 @@ static mr_status take_quoted(const csv *c, index_pack *out, bool *slash)
     }
 }
 
-// takes what stands up to a separator or the end of the line, which is left there
+// takes the text up to a separator or the end of the line, and does not consume that
 static mr_status take_plain(const csv *c, index_pack *out)
 {
     index_pieces *t = c->t;
@@ -99,7 +99,7 @@ static mr_status take_plain(const csv *c, index_pack *out)
     }
 }
 
-// gives the next field of the row, with a zero behind it
+// takes the next field of the row and adds a zero
 static mr_status next_field(csv *c, index_pack *out)
 {
     index_pieces *t = c->t;
@@ -131,7 +131,7 @@ typedef struct columns {
     bool path, text;
 } columns;
 
-// times and scores of one name would hide each other; captions do not
+// refuses two columns of times or of scores with the same name; several captions are fine
 static mr_status add_column(const csv *c, columns *cols, index_meaning is, const char *name)
 {
     for (int i = 0; i < cols->n; i++)
@@ -159,7 +159,7 @@ static mr_status read_header(csv *c, index_making *w, columns *cols)
         snprintf(found + n, sizeof found - n, "%s%s", cols->n ? ", " : "", name);
         MR_TRY(add_column(c, cols, is, name));
     }
-    // spreadsheets of some languages divide so
+    // spreadsheets write semicolons in some locales
     if (cols->n == 1 && !cols->path && strchr(found, ';'))
         return mr_fail(MR_E_DATA,
                        "%s:1: one column, '%s'; expected commas between columns; try: save it with "

@@ -21,7 +21,7 @@
 
 static struct server {
     pthread_mutex_t lock;
-    int workers; /* that are in use */
+    int workers; /* workers in use */
     pid_t pid;   /* 0: not started */
     int sock;
 } server = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -42,7 +42,7 @@ guard_waited guard_wait(int sock, double seconds, void *answer, size_t bytes)
     }
 }
 
-/* Start this program again as a fork server, which talks through `theirs`. Answers errno or 0. */
+/* Starts this program as a fork server that communicates through `theirs`. Returns errno or 0. */
 static int spawn(int theirs)
 {
     extern char **environ;
@@ -63,7 +63,7 @@ static int spawn(int theirs)
     posix_spawnattr_init(&attr);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setsigmask(&attr, &none);
-    // a descriptor that is copied to itself stays open in the new program
+    // copying a descriptor to itself keeps it open in the new program
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, theirs, theirs);
     char name[] = "moonreel: decodes", *argv[] = {name, NULL};
@@ -101,7 +101,7 @@ static void end(void)
     server.pid = 0;
 }
 
-/* A decoder with these descriptors; *pid: its id, or -errno. */
+/* Requests a decoder with these descriptors; *pid: its id, or -errno. */
 static guard_waited ask(const int fd[2], pid_t *pid)
 {
     union {
@@ -149,7 +149,7 @@ mr_status fork_server_start(int sock, int memory, pid_t *pid)
     int err = 0;
     *pid = 0;
     pthread_mutex_lock(&server.lock);
-    // a server that was killed is started again, once
+    // a killed server is restarted once
     for (int turn = 0; turn < 2 && came == GUARD_ENDED && !err; turn++) {
         if (!server.pid && (err = start()))
             break;

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// a decoder that keeps its deadline answers by itself; one that loops is ended so much later
+// a decoder normally answers by its deadline; if it loops, it is killed this much later
 double guard_grace_s = 5;
 
 struct mr_media_worker {
@@ -26,8 +26,8 @@ struct mr_media_worker {
 
 /* ---- the process ---- */
 
-// Ends the process, and answers how it ended, as waitpid tells it: one that a signal has hit before
-// tells that one.
+// Kills the process and returns its wait status. If a signal had ended it before, the status
+// reports that signal.
 static int end(mr_media_worker *w)
 {
     int how = 0;
@@ -57,7 +57,7 @@ static mr_status start(mr_media_worker *w)
     close(ends[1]);
     if (st != MR_OK)
         return close(ends[0]), st;
-    // it says that it is there, and whether it has what it needs
+    // the decoder reports that it runs and whether it has its libraries
     const guard_crate *c = guard_crate_of(&w->memory);
     guard_waited came = wait_for(w, GUARD_START_S);
     if (came == GUARD_ANSWERED && c->status == MR_OK)
@@ -77,7 +77,7 @@ static mr_status start(mr_media_worker *w)
 
 static mr_status fail_ended(const char *path, int how, mr_fault *fault)
 {
-    // the kernel ends processes where memory is short, which is no fault of a clip
+    // SIGKILL comes from the kernel when memory is short; the clip is not at fault
     if (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL) {
         *fault = MR_FAULT_IO;
         return mr_fail(MR_E_IO, "%s: the process that decoded it was killed", path);
@@ -110,7 +110,7 @@ static mr_status ask(mr_media_worker *w, guard_job job, const char *path, double
         return mr_fail(MR_E_DECODE, "%s: stall: the decoder did not end in time", path);
     case GUARD_ANSWERED: break;
     }
-    // the other side may have written anywhere before it answered
+    // do not trust the answer: the decoder may have overwritten any shared memory
     c->text[sizeof c->text - 1] = c->log[sizeof c->log - 1] = 0;
     *fault = (unsigned)c->fault < MR_FAULT_COUNT ? c->fault : MR_FAULT_CORRUPT;
     return c->status == MR_OK ? MR_OK : mr_fail(c->status, "%s", c->text);
@@ -139,7 +139,7 @@ static mr_status worker_new(mr_media_worker **out)
     fork_server_hold();
     w->memory.fd = memfd_create("moonreel clip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : mr_fail_memory(0);
-    // neither unmaps what the other one has mapped
+    // neither process can shrink the memory that the other has mapped
     if (st == MR_OK && fcntl(w->memory.fd, F_ADD_SEALS, F_SEAL_SHRINK))
         st = fork_server_fail(strerror(errno));
     if (st == MR_OK)
@@ -172,7 +172,7 @@ static mr_status scan(mr_media_worker *w, const char *path, double deadline_s, m
     return MR_OK;
 }
 
-// memory that both sides share for a clip; *crate is its present place
+// fills the shared memory with a request; *crate is its present address
 static mr_status pack(mr_media_worker *w, const mr_clip_info *info, size_t bytes,
                       guard_crate **crate)
 {

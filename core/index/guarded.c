@@ -25,7 +25,7 @@
 enum { HEAD = 16384, ALARM_S = 60, KEPT_BYTES = 16 << 20 };
 _Static_assert(sizeof(guard_crate) <= HEAD, "the crate lies in the head");
 
-/* ---- memory that both processes see ---- */
+/* ---- shared memory ---- */
 
 int64_t *guard_keys(const guard_memory *m)
 {
@@ -45,7 +45,7 @@ mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes)
         return mr_fail_memory(want);
     if ((size_t)about.st_size < want && ftruncate(m->fd, (off_t)want))
         return mr_fail_memory(want);
-    // the other side may have made it larger
+    // the other process may have enlarged it
     want = MR_MAX(want, (size_t)about.st_size);
     if (m->at && want <= m->bytes)
         return MR_OK;
@@ -104,7 +104,7 @@ static void tell(guard_memory *m, mr_status st, const char *log)
     snprintf(c->log, sizeof c->log, "%s", log);
 }
 
-// ends with the other process, whose end of the socket closes then
+// ends when the other process closes its end of the socket
 static void serve(int sock, guard_memory *m)
 {
     const mr_media *media;
@@ -118,7 +118,7 @@ static void serve(int sock, guard_memory *m)
         if (guard_reserve(m, 0, 0) != MR_OK)
             return;
         const guard_crate *c = guard_crate_of(m);
-        // whoever guards may be gone: a loop without end is not for ever
+        // the guard may be dead: the alarm ends an infinite loop
         alarm((unsigned)fmin(c->deadline_s, 1e6) + ALARM_S);
         mr_status answered = answer(media, w, m);
         tell(m, answered, media->worker_log(w));
@@ -128,7 +128,7 @@ static void serve(int sock, guard_memory *m)
 
 /* ---- the fork server ---- */
 
-// Only the socket belongs to this process; signals of the terminal are for the other.
+// Keeps only the socket open, and ignores signals of the terminal, which are meant for the parent.
 static void settle(int sock)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2};
@@ -143,7 +143,7 @@ static void settle(int sock)
     syscall(SYS_close_range, (unsigned)sock + 1, ~0U, 0);
 }
 
-// Waits for a request, which brings the socket and the memory of a decoder.
+// Waits for a request; it contains the descriptors of a decoder's socket and memory.
 static bool next(int sock, int fd[2])
 {
     union {
@@ -165,7 +165,7 @@ static bool next(int sock, int fd[2])
     return true;
 }
 
-// a fork that is a child of this process's parent; there is one thread, so none holds a lock
+// forks a child of this process's parent. The server has one thread, so no other can hold a lock
 static pid_t fork_sibling(void)
 {
     return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -188,10 +188,10 @@ __attribute__((constructor)) static void begin(void)
     unsetenv(GUARD_VARIABLE);
     mr_process_name("decode");
     settle(sock);
-    // each clip opens a new decoder, whose tables of about 1 MiB the next one takes over
+    // each clip opens a new decoder with tables of about 1 MiB; keep freed memory for the next one
     mallopt(M_MMAP_THRESHOLD, KEPT_BYTES), mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     const mr_media *media;
-    mr_media_get(&media); // each decoder reports a failure
+    mr_media_get(&media); // each decoder reports a failure itself
     while (next(sock, fd)) {
         pid_t pid = fork_sibling();
         if (!pid)

@@ -13,7 +13,7 @@ struct mr_index {
     atomic_int refs;
     char *path, *file;
     MDB_env *env;
-    MDB_txn *txn; // of the opener; meta texts are lent from copies
+    MDB_txn *txn; // of the opener
     MDB_dbi tables[DATA_TABLES];
     mr_index_facts facts;
     mr_arena arena; // meta texts and roots
@@ -23,20 +23,20 @@ struct mr_index {
         size_t n;
     } * meta;
     int n_meta;
-    index_decompress *decompress; // NULL: captions are plain
+    index_decompress *decompress; // NULL: captions are not compressed
     index_columns columns;
-    index_spot spot; // its copy is kept open, for that keeps the copy
+    index_spot spot; // an open descriptor keeps the copy from removal
     bool watched;
 };
 
 struct mr_index_reader {
     mr_index *index;
     MDB_txn *txn;
-    mr_arena arena; // of a row; `fresh` keeps its first block
+    mr_arena arena; // texts of a row; `fresh` keeps its first block
     mr_arena_mark fresh;
-    mr_hot *aligned; // a small chunk, which LMDB keeps at even addresses only
+    mr_hot *aligned; // copy of a small chunk, because LMDB aligns it to 2 bytes only
     void *zstd;
-    uint64_t *checked[INDEX_COLUMNS]; // chunks of a column whose hash was compared, a bit for each
+    uint64_t *checked[INDEX_COLUMNS]; // chunks of a column whose hash was compared, one bit each
 };
 
 static mr_status open_env(mr_index *ix)
@@ -57,7 +57,7 @@ static mr_status open_env(mr_index *ix)
         err = mdb_dbi_open(ix->txn, index_table_names[t], index_table_flags(t), &ix->tables[t]);
     if (err)
         return index_fail_mdb(ix->file, "open", err);
-    // the handles stay valid once this transaction has ended well
+    // the handles stay valid after a successful commit
     if ((err = mdb_txn_commit(ix->txn)))
         return index_fail_mdb(ix->file, "open", err);
     ix->txn = NULL;
@@ -143,7 +143,7 @@ bool index_get_hash(const char *hex, mr_hash128 *out)
     return true;
 }
 
-// roots are absolute, or relative to the folder the index lies in
+// roots are absolute, or relative to the index's parent folder
 static mr_status read_roots(mr_index *ix)
 {
     const char *text = mr_index_meta(ix, "roots");
@@ -203,7 +203,7 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
     atomic_init(&ix->refs, 1);
     mr_arena_init(&ix->arena);
     size_t n = strlen(path);
-    // final slashes are cut off, so that the folder it lies in is known
+    // removes final slashes to find the parent folder
     if ((ix->path = mr_strdup(path)) && (ix->file = mr_alloc(n + 16))) {
         while (n > 1 && ix->path[n - 1] == '/')
             ix->path[--n] = 0;
@@ -370,7 +370,7 @@ mr_status mr_index_column(mr_index_reader *r, int32_t column, uint64_t chunk, mr
     return MR_OK;
 }
 
-// the row's value of each column, in the order of the columns
+// reads the row's values, in the order of the columns
 static mr_status read_values(mr_index_reader *r, mr_row *row)
 {
     int32_t n = r->index->columns.n;
@@ -391,7 +391,7 @@ mr_status mr_index_row(mr_index_reader *r, uint64_t id, mr_row *out)
     if (id >= r->index->facts.rows)
         return mr_fail(MR_E_RANGE, "row %llu of an index of %llu rows", (unsigned long long)id,
                        (unsigned long long)r->index->facts.rows);
-    // the texts of the last row are freed, and one block stays for those of the next
+    // frees the texts of the last row, and keeps one block for the next row
     mr_arena_release(&r->arena, r->fresh);
     mr_status st =
         index_read_row(r->txn, r->index->tables, id, &r->arena, r->index->decompress, r->zstd, out);
@@ -424,7 +424,7 @@ mr_status mr_index_find(mr_index_reader *r, mr_hash128 key, uint64_t *id)
     uint32_t chunks = (uint32_t)((r->index->facts.rows + DATA_KEYMAP_ROWS - 1) / DATA_KEYMAP_ROWS),
              lo = 0, hi = chunks;
     MDB_val v;
-    // finds the last chunk whose first key is not above the wanted one
+    // finds the last chunk whose first key is not above `key`
     while (hi - lo > 1) {
         uint32_t mid = lo + (hi - lo) / 2;
         MR_TRY(get(r, DATA_KEYMAP, &mid, sizeof mid, &v));

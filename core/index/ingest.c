@@ -17,19 +17,20 @@ typedef struct scanned {
     bool ready, good;
     mr_clip_info info;
     mr_fault fault;
-    const char *class; // of what is wrong with the file or its row; NULL: nothing
+    const char *class; // class of the fault of the file or its row; NULL: none
     char why[1024];
 } scanned;
 
 struct mr_ingest {
     mr_arena arena;
     const char *input, *output;
-    mr_ingest_options options; // its texts lie in the arena
+    mr_ingest_options options; // its texts are in the arena
     index_source source;
     mr_index_builder *builder;
     const mr_media *media;
     uint16_t root;
-    int32_t columns[INDEX_COLUMNS], n_columns; // of the index: which number of the list each is
+    int32_t columns[INDEX_COLUMNS], n_columns; // for each column of the index, the number of the
+                                               // list's score
     char first_reasons[1024];
     int n_reasons;
     mr_ingest_progress progress;
@@ -37,17 +38,17 @@ struct mr_ingest {
     pthread_mutex_t lock;
     pthread_cond_t can_scan, can_write;
     pthread_t lister, threads[THREADS_MAX];
-    bool has_lister, listed, writing; // listed: the list is read, well or not
-    bool torn;                        // writing failed: the builder may hold half a row
+    bool has_lister, listed, writing; // listed: reading the list has ended, with success or not
+    bool torn;                        // writing failed: the builder may contain half a row
     mr_status list_status;
     mr_error *list_error;
     int n_threads;
-    uint64_t next;    // row to scan
-    uint64_t written; // rows before it are dealt with
+    uint64_t next;    // next row to scan
+    uint64_t written; // number of rows already written
     bool stop;
     mr_status worker_status;
     mr_error *worker_error;
-    // row r at r % AHEAD: what came of it, the row and its texts
+    // row r at r % AHEAD: scan result, row and texts
     scanned ring[AHEAD];
     index_input rows[AHEAD];
     index_pack texts[AHEAD];
@@ -65,7 +66,7 @@ static void scan_one(const mr_ingest *g, mr_media_worker *w, const index_input *
     mr_status st = index_source_path(&g->source, path, file, &relative);
     if (st == MR_OK)
         st = g->media->scan(w, file, g->options.deadline_s, &s->info, &s->fault);
-    // a file system may have a bad moment: three more tries follow, further and further apart
+    // a file system error can be temporary: try three more times with growing pauses
     for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
         mr_clock_table()->sleep_ns((int64_t)100000000 << i);
         st = g->media->scan(w, file, g->options.deadline_s, &s->info, &s->fault);
@@ -110,7 +111,7 @@ static void *scan_thread(void *user)
         g->ring[row % AHEAD] = s;
         pthread_cond_signal(&g->can_write);
     }
-    // what is not the file's fault stops everything
+    // an error that is not the file's fault stops the ingest
     if (st != MR_OK && g->worker_status == MR_OK) {
         g->worker_status = st;
         g->worker_error = mr_error_copy(mr_error_last());
@@ -145,7 +146,7 @@ static mr_status begin(mr_ingest *g)
     return st;
 }
 
-// a row of the input is in the index or among the refused ones: their number says where to go on
+// each input row is in the index or refused, so their number tells the row to resume at
 static mr_status resume(mr_ingest *g, mr_index_built had)
 {
     char *described;
@@ -172,7 +173,7 @@ static mr_status name_columns(mr_ingest *g)
     return MR_OK;
 }
 
-// the list is there: the index begins, and the scan of its files
+// after the list was read: starts the index and the scan of its files
 static mr_status begin_writing(mr_ingest *g)
 {
     const mr_ingest_options *o = &g->options;
@@ -212,7 +213,7 @@ static mr_status start(mr_ingest *g, const char *input, const char *output,
     MR_TRY(keep_text(g, o->table.columns, &g->options.table.columns));
     MR_TRY(keep_text(g, o->table.escape, &g->options.table.escape));
     MR_TRY(index_source_init(&g->source, output, o->source ? o->source : "main"));
-    g->options.source = NULL; // the list keeps it
+    g->options.source = NULL; // the list has its own copy
     g->has_lister = pthread_create(&g->lister, NULL, list_thread, g) == 0;
     return g->has_lister ? MR_OK : mr_fail(MR_E_FAIL, "cannot start a thread");
 }
@@ -253,8 +254,8 @@ static mr_status refuse(mr_ingest *g, const index_input *in, const scanned *s)
     return st;
 }
 
-// the frames between the times of a list; a file of one length given in several ways ends at its
-// end
+// keeps the frames between the times in a list. An end one frame past the last one is a rounded
+// length and means the end
 static mr_status cut(mr_row *row, const index_input *in)
 {
     const mr_clip_info *i = &row->info;
@@ -264,7 +265,7 @@ static mr_status cut(mr_row *row, const index_input *in)
     return mr_row_cut(row, first, (end == i->frames + 1 ? i->frames : end) - first);
 }
 
-// whole numbers that a column of reals rounds are counted in its notes
+// counts integers that a column of reals rounds, for its notes
 static mr_number number_of(const mr_ingest *g, const index_input *in, int32_t score)
 {
     mr_number value = index_input_number(in, score);
@@ -278,7 +279,8 @@ static mr_status write_row(mr_ingest *g, const index_input *in, scanned *s)
     g->progress.done++;
     if (!s->good)
         return refuse(g, in, s);
-    // below the root the path is relative, "./" and ".." resolved: it is part of the key
+    // below the root the path is relative, with "./" and ".." resolved, because it is part of the
+    // key
     char absolute[4096];
     const char *relative;
     MR_TRY(index_source_path(&g->source, in->path, absolute, &relative));
@@ -316,7 +318,7 @@ static mr_status finish(mr_ingest *g)
     return MR_OK;
 }
 
-// waits for the list until `end`, and begins the index once it is there
+// waits for the list until `end`, then starts the index
 static mr_status wait_for_list(mr_ingest *g, double end)
 {
     pthread_mutex_lock(&g->lock);
@@ -330,7 +332,7 @@ static mr_status wait_for_list(mr_ingest *g, double end)
         g->list_status = begin_writing(g);
     else
         return mr_error_adopt(g->list_error);
-    // what failed once keeps failing
+    // after one failure, every call fails
     if (g->list_status != MR_OK)
         g->list_error = mr_error_copy(mr_error_last());
     return g->list_status;
@@ -354,7 +356,7 @@ mr_status mr_ingest_step(mr_ingest *g, double seconds, mr_ingest_progress *progr
         bool failed = g->worker_status != MR_OK;
         *slot = (scanned){0};
         pthread_mutex_unlock(&g->lock);
-        // what was scanned before the failure is written first
+        // write the rows scanned before the failure first
         if (failed && !s.ready)
             return mr_error_adopt(g->worker_error);
         if (s.ready) {

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-// what an entry of the sorted names stands for, in the upper bits of its place: captions come
-// before the clips that ask for them, and a path counts more than a file name
+// kind of a sorted name, in the upper bits of its place. Captions sort before the clips that look
+// for them, and a path wins over a file name
 enum { CAPTION, WHOLE, LAST, KIND_BIT = 62 };
 
 typedef struct join {
@@ -59,7 +59,7 @@ static mr_status add_clips(join *j, index_sorter *clips)
     }
 }
 
-// of captions with one name the first of the list counts
+// if captions have the same name, the first of the list is used
 static mr_status match(join *j)
 {
     const uint64_t places = ((uint64_t)1 << KIND_BIT) - 1;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WHOLE_DIGITS = 19 }; // from this many digits on a number may be beyond 64 bits
+enum { WHOLE_DIGITS = 19 }; // a number with this many digits may exceed 64 bits
 
 static mr_status fail_object(const index_making *w, const index_pieces *t, json_t *o,
                              const char *lacks)
@@ -39,7 +39,7 @@ static mr_status take_object(index_making *w, const index_pieces *t, json_t *o)
                                             : fail_object(w, t, o, path ? "text" : "path");
 }
 
-// the length of a number that JSON has not, or that jansson has not: whole and beyond 64 bits
+// the length of a number that JSON (NaN) or jansson (integer beyond 64 bits) cannot parse
 static size_t odd_number(const char *at, size_t n)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
@@ -52,7 +52,7 @@ static size_t odd_number(const char *at, size_t n)
     return digits >= WHOLE_DIGITS && (digits == n || !strchr(".eE", at[digits])) ? digits : 0;
 }
 
-// A copy of the line, which ends with a zero, in which such numbers are texts.
+// Copies the line with a final zero, and writes such numbers as strings.
 static void quote_numbers(index_pack *out, const char *line, size_t n)
 {
     bool quoted = false;
@@ -133,7 +133,7 @@ static mr_status fail_list(const index_pieces *t, const char *expected)
                    (unsigned long long)t->line, found, expected);
 }
 
-// goes to the next byte that is no blank; 0 at the end
+// finds the next non-blank byte; 0 at the end
 static mr_status next_byte(index_pieces *t, char *byte)
 {
     for (;; t->at++) {
@@ -145,7 +145,7 @@ static mr_status next_byte(index_pieces *t, char *byte)
     }
 }
 
-// takes an object up to the brace that closes it
+// takes an object up to its closing brace
 static mr_status take_braces(index_pieces *t, index_pack *to)
 {
     const uint64_t began = t->line;

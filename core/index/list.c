@@ -23,7 +23,7 @@ mr_status index_source_init(index_source *s, const char *near, const char *name)
 mr_status index_source_add(index_source *s, const index_input *given)
 {
     index_input in = *given;
-    // parts take blocks of rows in turn
+    // blocks of rows go to the parts in turn
     if (s->seen++ / PART_ROWS % (uint64_t)MR_MAX(s->parts, 1) != (uint64_t)MR_MAX(s->part - 1, 0))
         return index_source_check(s);
     char why[INDEX_FAULT];

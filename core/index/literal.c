@@ -15,7 +15,7 @@ typedef struct reader {
     const char *at;
     int depth;
     bool no_memory;
-    index_pack text; // the one that is read
+    index_pack text; // the text being read
 } reader;
 
 static json_t *read_value(reader *r);
@@ -44,7 +44,7 @@ static void put_code(index_pack *p, uint32_t c)
     index_put(p, out, n);
 }
 
-// n hexadecimal digits; false: there are less
+// reads n hexadecimal digits; false: there are fewer
 static bool read_hex(reader *r, int n, uint32_t *code)
 {
     *code = 0;
@@ -57,7 +57,7 @@ static bool read_hex(reader *r, int n, uint32_t *code)
     return true;
 }
 
-// Behind a backslash. What means nothing there stays as it is.
+// Reads an escape sequence after its backslash. An unknown sequence stays as it is.
 static bool read_escape(reader *r)
 {
     static const char names[] = "abfnrtv\\'\"/", *const values = "\a\b\f\n\r\t\v\\'\"/";
@@ -76,7 +76,7 @@ static bool read_escape(reader *r)
     r->at++;
     if (!read_hex(r, digits, &code))
         return false;
-    // JSON writes what is beyond 16 bits as two
+    // JSON writes a code point above 16 bits as a surrogate pair
     if (code >> 10 == 0xd800 >> 10 && r->at[0] == '\\' && r->at[1] == 'u') {
         r->at += 2;
         if (!read_hex(r, 4, &low) || low >> 10 != 0xdc00 >> 10)
@@ -108,7 +108,7 @@ static bool read_text(reader *r)
     return !r->text.failed;
 }
 
-// a copy of what read_text took; NULL: it is not UTF-8
+// a copy of the text that read_text read; NULL: not UTF-8
 static json_t *text_json(reader *r)
 {
     const char *text = r->text.n ? (const char *)r->text.bytes : "";
@@ -148,13 +148,13 @@ static json_t *read_number(reader *r)
         return made(r, json_real(real));
     errno = 0;
     json_int_t whole = strtoll(from, NULL, 10);
-    // one beyond 64 bits is left to whoever takes numbers
+    // an integer beyond 64 bits stays a string; the code that reads numbers handles it
     return made(r, errno ? json_stringn(from, n) : json_integer(whole));
 }
 
 /* ---- lists and objects ---- */
 
-// the comma before the next item, or the end; false: neither
+// reads the comma before the next item, or the closing bracket; false: neither
 static bool next_item(reader *r, char close, bool *more)
 {
     skip_blanks(r);
@@ -163,7 +163,7 @@ static bool next_item(reader *r, char close, bool *more)
         return false;
     r->at++;
     skip_blanks(r);
-    // a comma may stand before the end
+    // a comma before the end is allowed
     if (*more && *r->at == close)
         r->at++, *more = false;
     return true;
@@ -183,7 +183,7 @@ static json_t *read_list(reader *r, char close)
         comma |= *r->at == ',';
         good = item && json_array_append_new(list, item) == 0 && next_item(r, close, &more);
     }
-    // parentheses without a comma hold a value, not a list
+    // parentheses without a comma contain a value, not a list
     if (!good || (close == ')' && !comma && json_array_size(list))) {
         json_decref(list);
         return NULL;

@@ -16,11 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// seconds that another process may copy without coming further, and between two looks at it
+// STANDS_S: longest time without progress of another process's copy; LOOK_MS: time between two
+// checks
 enum { STANDS_S = 120, LOOK_MS = 50, SUM_MAX = 64 << 20 };
 
 typedef struct near {
-    const char *dir; // of the index
+    const char *dir; // folder of the index
     uint64_t bytes;
     char folder[3000], copy[3100], part[3100];
 } near;
@@ -30,7 +31,7 @@ static mr_status unusable(const char *folder, const char *why)
     return mr_fail(MR_E_UNSUPPORTED, "no copy in %s: %s", folder, why);
 }
 
-// a folder of this user's own, on a disk of this host
+// opens the folder of copies: it belongs to this user and is on a local disk
 static mr_status enter(near *n)
 {
     const char *given = getenv("MOONREEL_COPIES"), *tmp = getenv("TMPDIR");
@@ -49,7 +50,7 @@ static mr_status enter(near *n)
     return MR_OK;
 }
 
-// the copy has the name of the index's checksums, and the size that they say
+// derives name and size of the copy from the index's checksums
 static mr_status name(near *n)
 {
     char file[4200], *text, hex[33];
@@ -60,7 +61,7 @@ static mr_status name(near *n)
     mr_hash128_hex(mr_hash128_of(text, bytes), hex);
     n->bytes = index_sum_bytes(text, bytes);
     mr_free(text);
-    // a file that is cut off is refused before anything is copied
+    // refuse a truncated file before copying
     snprintf(file, sizeof file, "%.4000s/" INDEX_DATA, n->dir);
     struct stat s;
     if (stat(file, &s) || (uint64_t)s.st_size != n->bytes)
@@ -70,7 +71,7 @@ static mr_status name(near *n)
     return MR_OK;
 }
 
-// is the name still that of the opened file?
+// does the name still refer to the open file?
 static bool is_named(const char *path, int fd)
 {
     struct stat a, b;
@@ -84,10 +85,10 @@ static int64_t size_of(int fd)
     return fstat(fd, &s) ? -1 : (int64_t)s.st_size;
 }
 
-// the finished copy, kept by a lock; -1: there is none
+// opens and locks the finished copy; -1: none
 static int take(const near *n)
 {
-    // who just made it, or is about to remove it, holds it for a moment
+    // the process that made it, or that is about to remove it, locks it for a moment
     int fd = mr_io_table()->open(n->copy, O_RDONLY | O_CLOEXEC, 0);
     if (fd >= 0 && !flock(fd, LOCK_SH) && is_named(n->copy, fd) && size_of(fd) == (int64_t)n->bytes)
         return fd;
@@ -96,7 +97,7 @@ static int take(const near *n)
     return -1;
 }
 
-// Removes a file of the folder when no process holds it.
+// Removes a file of the folder if no process has a lock on it.
 static void remove_unheld(const char *path)
 {
     int fd = mr_io_table()->open(path, O_RDONLY | O_CLOEXEC, 0);
@@ -107,8 +108,8 @@ static void remove_unheld(const char *path)
     mr_io_table()->close(fd);
 }
 
-// what dead processes left of copies that are not needed any more, and with `copies` finished ones
-// too; one of this name is damaged
+// removes unfinished copies of dead processes, and with `copies` also unused finished ones. A
+// finished one of this name is damaged
 static void sweep(const near *n, bool copies)
 {
     char **names, path[3400];
@@ -133,7 +134,7 @@ static bool has_room(const near *n)
     return free_bytes < 0 || (uint64_t)free_bytes > n->bytes;
 }
 
-// Copies into the file, which is this process's alone.
+// Copies the index into the file, which this process has locked.
 static mr_status fill(const near *n, int fd)
 {
     sweep(n, false);
@@ -149,7 +150,7 @@ static mr_status fill(const near *n, int fd)
     return MR_OK;
 }
 
-// Opens the file of a copy that is being made; *mine: by this process alone.
+// Opens the file of an unfinished copy; *mine: this process has locked it and makes the copy.
 static mr_status open_part(const near *n, int *fd, bool *mine)
 {
     *fd = mr_io_table()->open(n->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -159,7 +160,7 @@ static mr_status open_part(const near *n, int *fd, bool *mine)
     return MR_OK;
 }
 
-// Until it is renamed or its process is gone.
+// Waits until the file is renamed or its process has ended.
 static mr_status wait(const near *n, int fd)
 {
     int64_t bytes = -1;
@@ -191,11 +192,11 @@ mr_status index_local_copy(const char *dir, int *out)
         int fd;
         bool mine = false;
         MR_TRY(open_part(&n, &fd, &mine));
-        // it may have been finished or removed since it was opened: then all begins again
+        // if the file was finished or removed after it was opened, start again
         if (mine && is_named(n.part, fd)) {
-            // or finished before, and this is a new one
+            // or the copy was finished before, and this is a new file
             if ((*out = take(&n)) < 0 && (st = fill(&n, fd)) == MR_OK) {
-                // others may have it now
+                // other processes may use it now
                 flock(fd, LOCK_SH);
                 *out = fd;
                 return MR_OK;

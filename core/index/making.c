@@ -71,7 +71,7 @@ bool index_time(const char *text, int64_t *us)
         char *end;
         size_t n = strspn(p, clock ? "0123456789." : "0123456789.eE+-");
         double part = strtod(p, &end);
-        // there are less than 60 minutes and seconds behind a colon
+        // minutes and seconds after a colon are below 60
         if (!strchr("0123456789.", *p) || end == p || end != p + n || (parts && part >= 60))
             return false;
         all = all * 60 + part;
@@ -87,7 +87,7 @@ bool index_time(const char *text, int64_t *us)
     return false;
 }
 
-// nothing stands for the file's own begin or end
+// an empty value means the begin or end of the file
 static int64_t take_time(index_making *w, const char *name, const char *value)
 {
     int64_t us = 0;
@@ -101,7 +101,7 @@ static mr_status take_list(index_making *w, const index_pieces *t, index_meaning
     if (w->n_lists == INDEX_LISTS)
         return mr_fail(MR_E_DATA, "%s:%llu: more than %d lists in a row", t->file,
                        (unsigned long long)w->line, INDEX_LISTS);
-    // a range alone is a list of one
+    // a single range is a list of one
     bool range = json_is_object(value) && index_shape_timed(w, is, value);
     json_t *list = range ? json_pack("[O]", value) : json_incref(value);
     if (!list)
@@ -110,7 +110,8 @@ static mr_status take_list(index_making *w, const index_pieces *t, index_meaning
     return MR_OK;
 }
 
-// Two times in a text: "0:01 - 0:02", "00:01:00.5 --> 00:01:02", "1,2.5". *pair NULL: it has not.
+// Parses two times in a text: "0:01 - 0:02", "00:01:00.5 --> 00:01:02", "1,2.5". *pair NULL: the
+// text has another form.
 static mr_status read_range(const char *value, json_t **pair)
 {
     char from[32];
@@ -175,7 +176,7 @@ mr_status index_making_json(index_making *w, const index_pieces *t, index_meanin
     case JSON_INTEGER: number.i = json_integer_value(value); break;
     case JSON_REAL:
         number = (mr_number){.f = json_real_value(value)};
-        // a column of f32 in Parquet came as f64
+        // Parquet columns of f32 arrive as f64
         if (t->child.file && fabs(number.f) <= FLT_MAX && (double)(float)number.f == number.f)
             number.f = index_decimal_of((float)number.f);
         break;
@@ -186,7 +187,7 @@ mr_status index_making_json(index_making *w, const index_pieces *t, index_meanin
         index_making_number(w, score, index_scores_count(w->scores, score, number, w->line));
         return MR_OK;
     }
-    // of a number nothing else can be made than a time
+    // a number can only be a time
     snprintf(text, sizeof text, "%.17g", json_number_value(value));
     return is == INDEX_START || is == INDEX_END ? index_making_value(w, t, is, text) : MR_OK;
 }
@@ -197,7 +198,7 @@ mr_status index_making_sample(index_making *w, const char *path)
     if (w->more.n)
         index_put(&c->bytes, w->more.bytes.bytes, w->more.bytes.n);
     c->n += w->more.n;
-    // a row without any has an empty one
+    // a row without captions has an empty one
     index_put(&c->bytes, "", c->n ? 0 : 1);
     if (c->bytes.failed)
         return mr_fail_memory(c->bytes.cap * 2);

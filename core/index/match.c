@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A walk over the keys of an index, ascending. */
+/* A walk over the keys of an index in ascending order. */
 typedef struct walk {
     mr_index_reader *reader;
     const char *entries; // of a chunk

@@ -6,7 +6,7 @@
 #define XXH_STATIC_LINKING_ONLY // hashing state on the stack
 #include <xxhash.h>
 
-// a checksum follows the bytes
+// appends a checksum of the bytes
 static mr_status close_value(index_pack *p)
 {
     index_put_int(p, XXH32(p->bytes, p->n, 0), 4);
@@ -24,8 +24,8 @@ static mr_status open_value(MDB_val v, index_view *view)
                                                     : mr_fail(MR_E_DATA, "its checksum is wrong");
 }
 
-/* A row is one value: its version, a mask of what is not as usual, facts, key frames, captions and
- * a checksum. Numbers are varints; what is as usual takes no room. */
+/* A row is one value: version, a mask of fields that differ from their default, facts, key frames,
+ * captions and a checksum. Numbers are varints. A field with its default is omitted. */
 enum { VERSION = 2, NS = 1000000000 };
 enum {
     NOT_FIRST_ROOT = 1,
@@ -42,7 +42,7 @@ enum {
     HAS_TAGS = 2048
 };
 
-// codecs that have a number, which is part of the format; others have their name written out
+// codecs with a number, which is part of the format; other codecs are stored by name
 static const char *const codecs[] = {"",    "h264",  "hevc", "vp9",   "av1",
                                      "vp8", "mpeg4", "png",  "mjpeg", "mpeg2video"};
 
@@ -110,7 +110,7 @@ static mr_status get_codec(index_view *v, mr_arena *arena, char out[24])
     uint64_t code = index_get_int(v, 1);
     const char *name = code >= MR_COUNT(codecs) ? NULL : code ? codecs[code] : get_name(v, arena);
     if (v->failed)
-        return MR_OK; // reported at the end
+        return MR_OK; // the end reports it
     if (!name)
         return code ? mr_fail(MR_E_DATA, "unknown codec number %d", (int)code) : mr_fail_memory(0);
     snprintf(out, 24, "%s", name);
@@ -197,7 +197,7 @@ static mr_status get_facts(index_view *v, mr_arena *arena, mr_row *r, unsigned *
     return MR_OK;
 }
 
-// key frames mostly lie evenly: what is written is by how much their distances differ
+// key frames are mostly at equal distances, so the changes of the distance are written
 static void put_keys(index_pack *p, const mr_clip_info *i)
 {
     int64_t before = i->first_pts, distance = 0;
@@ -212,7 +212,7 @@ static void put_keys(index_pack *p, const mr_clip_info *i)
 static mr_status get_keys(index_view *v, mr_arena *arena, mr_clip_info *i)
 {
     uint64_t n = index_get_varint(v), before = (uint64_t)i->first_pts, distance = 0;
-    // each takes a byte at least
+    // each key frame has at least one byte
     if (v->failed || n > (size_t)(v->end - v->at))
         return mr_fail(MR_E_DATA, "a key frame list that ends too early");
     int64_t *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
@@ -332,7 +332,7 @@ mr_hot index_hot_of(const mr_row *r)
 
 mr_hash128 index_row_hash(const mr_row *r)
 {
-    // root numbers and places on disk are not part of what a sample is
+    // the hash of a sample does not depend on its root number or place on disk
     mr_hot hot = index_hot_of(r);
     hot.source = 0;
     XXH3_state_t state, *s = &state;
@@ -350,7 +350,7 @@ mr_hash128 index_row_hash(const mr_row *r)
 
 mr_hash128 mr_sample_key(const char *source, const char *path, int64_t start_us, int64_t end_us)
 {
-    // zero bytes stand between the parts, so that no two lists of parts look alike
+    // zero bytes separate the parts, so that different parts cannot give equal bytes
     XXH3_state_t s;
     XXH3_128bits_reset(&s);
     XXH3_128bits_update(&s, source, strlen(source) + 1);

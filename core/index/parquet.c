@@ -18,17 +18,16 @@
 
 enum { NO_PYARROW = 77, SAID = 400, PAUSE_MIN_NS = 1000000, PAUSE_MAX_NS = 50000000 };
 
-/* How long a child may take to end when its output has, and once more when it was asked to: a
- * process that ends closes its output last of all. */
+/* Seconds that a child may run after the end of its output, and again after SIGTERM. */
 static const double GRACE_S = 5;
 
-// The file comes as standard input: duckdb takes a name for a pattern, and makes columns of folders
-// called NAME=VALUE.
+// The file is passed as standard input, because duckdb treats a name as a pattern and turns folders
+// called NAME=VALUE into columns.
 static const char question[] =
     "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' (FORMAT JSON)";
 
-// Columns of other types mean nothing to a list of clips, and may have no form in JSON. What f32
-// holds comes as f64; index_making_json() makes the number of it that was meant.
+// Leaves out columns of other types: a list of clips does not use them, and JSON may not represent
+// them. Values of f32 arrive as f64; index_making_json() restores them.
 static const char python_script[] =
     "import sys\n"
     "try:\n"
@@ -63,8 +62,7 @@ static const char python_script[] =
     "except Exception as problem:\n"
     "    sys.exit(str(problem))\n";
 
-// starts a program that reads a file, and whose output goes into the pipe; ENOENT when it is not
-// there
+// starts a program that reads a file and writes to the pipe; ENOENT: no such program
 static int spawn(index_child *c, int input, const char *const argv[])
 {
     extern char **environ;
@@ -100,7 +98,7 @@ static mr_status fail_tools(const char *file)
 static mr_status open_input(const char *file, int *fd)
 {
     struct stat about;
-    // opening a pipe without a writer would wait for ever
+    // without O_NONBLOCK, opening a pipe that has no writer would wait forever
     *fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (*fd < 0)
         return mr_fail(MR_E_DATA, "%s: cannot open: %s", file, strerror(errno));
@@ -140,7 +138,7 @@ mr_status index_child_wait(const index_child *c)
     return MR_OK;
 }
 
-// the end of what the child said, in one line
+// copies the end of the child's error output as one line
 static void last_words(const index_child *c, char said[SAID])
 {
     off_t n = lseek(c->errors, 0, SEEK_END);
@@ -152,8 +150,7 @@ static void last_words(const index_child *c, char said[SAID])
             *p = p[1] ? ' ' : 0;
 }
 
-// does the child end within the time that it has for that, and before a person loses patience who
-// `may` do so?
+// waits for the child to end, for at most GRACE_S; with `may`, Ctrl-C ends the wait too
 static bool ends(const index_child *c, bool may, int *status)
 {
     const double until = mr_now_s() + GRACE_S;
@@ -168,7 +165,7 @@ static bool ends(const index_child *c, bool may, int *status)
     return true;
 }
 
-// the child is not needed any more
+// ends the child
 static void end(const index_child *c)
 {
     int status;

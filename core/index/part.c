@@ -1,10 +1,10 @@
-/* index: a part of a clip as a row of its own. Frames of a part are counted from its first one, so
- * a reader needs to know nothing else about it. Licence: Apache-2.0 */
+/* index: turns a part of a clip into a row. Frames are counted from the first one of the part, so a
+ * reader treats it like any other row. Licence: Apache-2.0 */
 #include "index/room.h"
 
 #include <math.h>
 
-// key frames kept before the one from which a part is decoded: a decoder may need earlier ones
+// number of earlier key frames to keep: a decoder may have to start before the nearest one
 enum { KEYS_BEFORE = 7 };
 
 static int64_t time_us(const mr_clip_info *i, int64_t frame)
@@ -12,7 +12,7 @@ static int64_t time_us(const mr_clip_info *i, int64_t frame)
     return llround((double)frame * 1e6 * i->rate_den / i->rate_num);
 }
 
-// the key frames from some before `from` to the last one before `to`, without a copy
+// limits the key frames to a few before `from` up to the last one before `to`, without a copy
 static void keep_keys(mr_clip_info *i, int64_t from, int64_t to)
 {
     int32_t a = 0, b = 0;
@@ -32,7 +32,7 @@ mr_status mr_row_cut(mr_row *row, int64_t first, int64_t frames)
         return mr_fail(MR_E_RANGE, "%s: %lld frames from %lld on; it has %lld", row->path,
                        (long long)frames, (long long)first, (long long)i->frames);
     double ticks = (double)i->tb_den / i->tb_num * i->rate_den / i->rate_num;
-    // where frames last unevenly, the one shown at that moment may begin no tick later
+    // with variable durations, take the frame shown at that time: it begins at this tick or earlier
     double from = (double)first * ticks;
     int64_t to_pts = i->first_pts + (int64_t)ceil((double)(first + frames) * ticks);
     i->first_pts += i->flags & MR_CLIP_VFR ? (int64_t)ceil(from - 1e-6) : llround(from);

@@ -10,7 +10,7 @@ mr_status index_path_absolute(const char *path, char out[4096])
     char cwd[4096] = "";
     if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
         return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
-    // the path is taken part by part: "." is dropped and ".." resolved by name
+    // takes the path part by part, drops "." and resolves ".." by name
     size_t n = 0;
     for (int round = path[0] == '/'; round < 2; round++)
         for (const char *p = round ? path : cwd; *p;) {

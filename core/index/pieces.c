@@ -14,7 +14,7 @@ static mr_status open_file(const char *file, index_pieces *t)
 {
     struct stat about;
     *t = (index_pieces){.file = file, .line = 1};
-    // opening a pipe without a writer would wait for ever
+    // without O_NONBLOCK, opening a pipe that has no writer would wait forever
     t->fd = mr_io_table()->open(file, O_RDONLY | O_NONBLOCK, 0);
     if (t->fd < 0)
         return mr_fail(MR_E_DATA, "%s: cannot open: %s; expected a .csv or .jsonl file", file,
@@ -47,12 +47,12 @@ mr_status index_pieces_close(index_pieces *t, mr_status st)
         mr_io_table()->close(t->fd);
         return st;
     }
-    // what the child has to say counts more than that its output ends too early
+    // the error of the child explains more than the early end of its output
     mr_status end = index_child_close(&t->child, t->ended);
     return end == MR_OK ? st : end;
 }
 
-// reads on behind what is there; *more is false at the end
+// reads more bytes after the present ones; *more is false at the end
 static mr_status fill(index_pieces *t, bool *more)
 {
     MR_TRY(mr_interrupt_check());
@@ -68,7 +68,7 @@ static mr_status fill(index_pieces *t, bool *more)
     return MR_OK;
 }
 
-// does the file begin with these bytes? reads as many as it takes
+// does the file begin with these bytes? Reads as many as needed
 static mr_status begins_with(index_pieces *t, const char *mark, size_t n, bool *yes)
 {
     bool more = true;
@@ -78,8 +78,7 @@ static mr_status begins_with(index_pieces *t, const char *mark, size_t n, bool *
     return MR_OK;
 }
 
-// passes over the byte order mark of UTF-8; those of other encodings begin with bytes that UTF-8
-// never has
+// skips the byte order mark of UTF-8. Marks of other encodings are not valid UTF-8
 static mr_status take_mark(index_pieces *t)
 {
     bool is_32, is_8;
@@ -107,7 +106,7 @@ mr_status index_pieces_need(index_pieces *t)
     t->ended = t->n == 0;
     const char *zero = t->n ? memchr(t->buf, 0, t->n) : NULL;
     if (!zero)
-        // a mark may be all there is
+        // the mark may be the whole file
         return t->at < t->n || t->ended ? MR_OK : index_pieces_need(t);
     uint64_t line = t->line;
     for (const char *p = t->buf; p < zero; p++)

@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-// A copy in memory, which this process alone has.
+// Copies an index to memory of this process.
 static mr_status in_memory(const char *dir, const char *file, uint64_t bytes, const char *network,
                            int *copy)
 {

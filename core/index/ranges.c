@@ -15,8 +15,8 @@ static const char *name_of(const index_making *w, index_meaning is)
     return is < INDEX_SCORE ? names[is] : w->scores->of[is - INDEX_SCORE].column;
 }
 
-// The list that says how many samples there are; NULL: there is one. What is wrong with the lists
-// together is noted.
+// Finds the list whose length is the number of samples; NULL: one sample. Records faults of the
+// lists as a whole.
 static const index_list *find_leader(index_making *w)
 {
     const index_list *leader = NULL, *pair = NULL;
@@ -86,7 +86,7 @@ static mr_status take_pair(index_making *w, const index_pieces *t, const json_t 
     return index_making_json(w, t, INDEX_END, json_array_get(pair, 1));
 }
 
-// what one sample has of a list, or of an object
+// takes the part of a list or object that belongs to one sample
 static mr_status take_item(index_making *w, const index_pieces *t, index_meaning is, json_t *item)
 {
     bool text = is == INDEX_TEXT || is == INDEX_MORE;
@@ -121,7 +121,7 @@ static mr_status take_object(index_making *w, const index_pieces *t, json_t *obj
         if (is >= INDEX_TEXT)
             MR_TRY(take_item(w, t, is, item));
     }
-    // its caption is not that of the whole file
+    // the caption of the item does not describe the whole file
     if (!timed)
         index_making_wrong(w, "one of its items has no times");
     return MR_OK;
@@ -142,7 +142,7 @@ static mr_status take_sample(index_making *w, const index_pieces *t, size_t i)
     return MR_OK;
 }
 
-// the values of the row itself, to which each sample goes back
+// the values of the row itself; each sample starts from them
 typedef struct base {
     uint64_t numbers[INDEX_SCORES];
     uint32_t wholes;
@@ -169,7 +169,7 @@ static mr_status take_all(index_making *w, const index_pieces *t, const char *pa
     return MR_OK;
 }
 
-// the lists of a row that is one sample
+// takes the lists of a row that is one sample
 static mr_status take_single(index_making *w, const index_pieces *t)
 {
     for (int32_t i = 0; i < w->n_lists; i++) {
@@ -187,7 +187,7 @@ static mr_status take_single(index_making *w, const index_pieces *t)
     return MR_OK;
 }
 
-// counts the lists that are of no use; captions and times that cannot be read refuse the row
+// counts unused lists. Unreadable captions and times refuse the row
 static void count_unread(index_making *w, bool single)
 {
     for (int32_t i = 0; i < w->n_lists; i++) {
@@ -202,8 +202,8 @@ static void count_unread(index_making *w, bool single)
     }
 }
 
-// Hands on one sample for each range in the lists of a row. *done stays false where they hold no
-// range, or something is wrong with them, which is noted.
+// Passes one sample for each range in the lists of a row. *done stays false if they have no range,
+// or have a fault, which is recorded.
 static mr_status end_ranges(index_making *w, const index_pieces *t, const char *path, bool *done)
 {
     const index_list *leader = find_leader(w);

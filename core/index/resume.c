@@ -11,14 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Does the builder of NAME.tmp-PID live? Our own number can only be that of a dead one.
+// Is the builder of NAME.tmp-PID alive? A PID equal to ours belonged to a dead process.
 static bool is_alive(long pid)
 {
     return pid != (long)getpid() && !mr_process_gone(pid);
 }
 
-// Deals with one of them. A build that was sealed is an index on its way out: there is nothing to
-// go on with.
+// Removes or resumes one build. A sealed build cannot be resumed.
 static mr_status deal_with(mr_index_builder *b, const char *child, long pid, bool *taken)
 {
     char file[8500];
@@ -79,7 +78,7 @@ static mr_status fail_torn(const mr_index_builder *b, const char *what)
                    what);
 }
 
-// takes up the dictionary that the captions were written with
+// loads the dictionary of the captions
 static mr_status reload_dictionary(mr_index_builder *b, index_decompress **decompress)
 {
     MDB_val k = {4, "dict"}, v;
@@ -99,7 +98,7 @@ static mr_status reload_rows(mr_index_builder *b, uint64_t rows)
     mr_status st = reload_dictionary(b, &decompress);
     if (st == MR_OK && decompress && !(context = index_decompress_context()))
         st = mr_fail_memory(0);
-    // one block serves all rows
+    // all rows use the same block
     if (st == MR_OK && !mr_arena_alloc(&arena, 1))
         st = mr_fail_memory(0);
     const mr_arena_mark fresh = mr_arena_get_mark(&arena);
@@ -131,7 +130,7 @@ mr_status index_builder_whole(const mr_index_builder *b)
 mr_status index_builder_reload(mr_index_builder *b)
 {
     MDB_stat stat[DATA_BUILD_TABLES];
-    // what sealing began is taken back: the unfinished chunk and the key map are written again
+    // undoes an interrupted seal: the unfinished chunk and the key map are written again
     int err = mdb_drop(b->txn, b->tables[DATA_KEYMAP], 0);
     for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)
         err = mdb_stat(b->txn, b->tables[t], &stat[t]);
@@ -147,7 +146,7 @@ mr_status index_builder_reload(mr_index_builder *b)
     }
     if (stat[DATA_HOT].ms_entries != tail)
         return fail_torn(b, "its tables do not hold the same rows");
-    // before its first row nothing is worth keeping
+    // without rows there is nothing to keep
     if (!rows) {
         b->kept = false;
         for (int t = 0; !err && t < DATA_BUILD_TABLES; t++)

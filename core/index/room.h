@@ -43,18 +43,17 @@ static inline int64_t index_unzigzag(uint64_t v)
 /* Errors: MR_E_IO too long, no working directory */
 mr_status index_path_absolute(const char *path, char out[4096]);
 
-/* ---- spill.c: records put aside on the disk ---- */
+/* ---- spill.c: records on disk instead of in memory ---- */
 
-/* Records in the order in which they are put, the last block in memory, all others in a file
- * without a name in the folder of `near`, or in the nearest one above it that exists. A place is a
- * number that grows from record to record. Errors: MR_E_MEMORY; MR_E_IO a full disk, what comes
- * back damaged; MR_E_STOPPED */
+/* A sequence of records. The last block is in memory, all others are in an unlinked file in the
+ * folder of `near`, or in its nearest parent that exists. A place identifies a record; places
+ * increase. Errors: MR_E_MEMORY; MR_E_IO the disk is full, or a block is damaged; MR_E_STOPPED */
 typedef struct index_spill index_spill;
-#define INDEX_SPILL_ENDING ".spill" /* of the moment in which the file may have a name */
+#define INDEX_SPILL_ENDING ".spill" /* of the temporary name, on file systems that need one */
 mr_status index_spill_new(const char *near, index_spill **out);
 void index_spill_free(index_spill *s); /* NULL is fine */
 mr_status index_spill_put(index_spill *s, const void *record, size_t n, uint64_t *place);
-/* End the block: *blocks of them lie behind each other now. */
+/* End the block. *blocks: the number of blocks so far. */
 mr_status index_spill_cut(index_spill *s, uint64_t *blocks);
 
 typedef struct index_spill_reader {
@@ -64,26 +63,26 @@ typedef struct index_spill_reader {
     const uint8_t *bytes;
     uint8_t *room;
 } index_spill_reader;
-/* Read blocks from .. to - 1; UINT64_MAX: to the end. After the last put. */
+/* Read the blocks from `from` to `to` - 1; UINT64_MAX: to the end. Call it after the last put. */
 index_spill_reader index_spill_read(index_spill *s, uint64_t from, uint64_t to);
 void index_spill_seek(index_spill_reader *r, uint64_t place);
-/* The next record, lent until the next call; NULL behind the last one. */
+/* The next record, valid until the next call; NULL after the last one. */
 mr_status index_spill_next(index_spill_reader *r, const uint8_t **record, size_t *n,
                            uint64_t *place);
 void index_spill_reader_fini(index_spill_reader *r);
 
-/* ---- sort.c: records in the order of their bytes ---- */
+/* ---- sort.c: records sorted by their bytes ---- */
 
 typedef struct index_sorter index_sorter;
-/* The memory of a run, about; specs make it small. */
+/* Approximate memory of a run; specs set it to a small value. */
 extern size_t index_run_bytes;
-/* Errors: as of a spill */
+/* Errors: those of a spill */
 mr_status index_sorter_new(const char *near, index_sorter **out);
 void index_sorter_free(index_sorter *s); /* NULL is fine */
 mr_status index_sorter_add(index_sorter *s, const void *record, size_t n);
-/* After the last record, before the first next. */
+/* Call it after the last add and before the first next. */
 mr_status index_sorter_sort(index_sorter *s);
-/* Lent until the next call; NULL behind the last one. */
+/* The record is valid until the next call; NULL after the last one. */
 mr_status index_sorter_next(index_sorter *s, const uint8_t **record, size_t *n);
 /* Three numbers as a record, ordered by hi, lo, id. */
 typedef struct index_keymap_entry {
@@ -96,35 +95,38 @@ mr_status index_sorter_next_key(index_sorter *s, index_keymap_entry *e, bool *mo
 /* ---- score.c: columns of a list ---- */
 
 enum { INDEX_SCORES = MR_INDEX_COLUMNS, INDEX_NAME_MAX = 256 };
-/* How many values of a kind a column has, and the first of them. */
+/* The number of values of one kind in a column, and the first of them. */
 typedef struct index_seen {
     uint64_t n, line;
-    char first[32]; /* may be cut within a character */
+    char first[32]; /* can end inside a character */
 } index_seen;
 typedef struct index_score {
-    char name[64], column[64]; /* here, and in the list, where it may be cut */
-    bool times;                /* its lists are ranges of time: "timestamp" */
+    char name[64], column[64]; /* in the index, and in the list (can be cut) */
+    bool times;                /* its lists are time ranges: "timestamp" */
     uint64_t wholes, reals;
-    index_seen others;  /* text that is no number */
-    index_seen large;   /* whole numbers that a real cannot hold exactly, or beyond 64 bits */
+    index_seen others;  /* text that is not a number */
+    index_seen large;   /* integers that a double cannot represent exactly, or that exceed 64
+                         * bits */
     index_seen endless; /* not finite */
-    index_seen unread;  /* lists and objects that mean nothing here */
+    index_seen unread;  /* lists and objects without a meaning here */
 } index_score;
 typedef struct index_scores {
-    const char *file;   /* for errors, once it is read; lent */
-    const char *names;  /* "path=video,text=caption": what columns are called here, "-": they are
-                           left out; NULL: nothing */
+    const char *file;   /* for errors; borrowed */
+    const char *names;  /* "path=video,text=caption": new names of columns; the name "-" leaves a
+                           column out; NULL: none */
     const char *escape; /* of CSV; NULL or "": none */
     int32_t n;
-    uint64_t met;    /* entries of `names` whose column came, a bit for each of the first 64 */
-    uint64_t beyond; /* columns that found no place */
-    char times[64];  /* a column that is not called start_s, end_s or range_s, taken for times */
-    uint64_t cut;    /* samples that are parts of their files */
+    uint64_t met;    /* entries of `names` whose column was found, one bit for each of the first
+                      * 64 */
+    uint64_t beyond; /* columns left out because the index is full */
+    char times[64];  /* name of a column that is used as times, although it is not start_s, end_s or
+                      * range_s */
+    uint64_t cut;    /* samples that are a part of their file */
     index_score of[INDEX_SCORES];
 } index_scores;
-/* The scores of a list that is read so. Errors: MR_E_USAGE unknown options */
+/* Prepare to read a list with these options. Errors: MR_E_USAGE unknown options */
 mr_status index_scores_begin(index_scores *s, const mr_table_options *o);
-/* What a column of that name is; INDEX_SCORE + i: number i of the rows. */
+/* The meaning of a column of that name; INDEX_SCORE + i: number i of the rows. */
 typedef enum index_meaning {
     INDEX_NOTHING,
     INDEX_PATH,
@@ -135,110 +137,113 @@ typedef enum index_meaning {
     INDEX_SCORE
 } index_meaning;
 index_meaning index_scores_meaning(index_scores *s, const char *name);
-/* The same without a place for values that are missing: INDEX_SCORE. *times: its lists are
- * ranges. */
+/* The same without adding a column to the scores; every score is INDEX_SCORE. *times: its lists are
+ * time ranges. */
 index_meaning index_scores_look(index_scores *s, const char *name, bool *times);
-/* The column that `names` calls `name`, or `name` itself; of NULL the first one that `names` asks
- * for and that has not come, or NULL. */
+/* The column that `names` renames to `name`, or `name` itself. For name NULL: the first column in
+ * `names` that was not found, or NULL. */
 const char *index_scores_missing(const index_scores *s, const char *name,
                                  char room[INDEX_NAME_MAX]);
-/* Is it one of the words with which pandas writes that there is no value, or empty? */
+/* Is the text empty, or a word that pandas reads as a missing value? */
 bool index_is_missing(const char *text);
-/* The number that the text of a cell says, or none. */
+/* The number in the text of a cell, or none. */
 mr_number index_scores_take(index_scores *s, int32_t score, const char *text, uint64_t line);
-/* Is a real of that value the same? */
+/* Can a double represent the integer exactly? */
 static inline bool index_whole_is_real(int64_t i)
 {
     double f = (double)i;
     return f < 0x1p63 && (int64_t)f == i;
 }
-/* Count a number that came as one. */
+/* Count a value that is already a number. */
 mr_number index_scores_count(index_scores *s, int32_t score, mr_number value, uint64_t line);
-/* Count a list or an object that means nothing. */
+/* Count a list or an object without a meaning. */
 void index_scores_unread(index_scores *s, int32_t score, const char *what, uint64_t line);
-/* Once the list is read: is it a column of the index, and of which kind? One of text is not, nor
- * where a few of its cells read as numbers. */
+/* After the whole list was read: does the column become a column of the index, and of which kind? A
+ * column of text does not, even if a few of its cells are numbers. */
 bool index_score_is_column(const index_score *s);
 mr_column_kind index_score_kind(const index_score *s);
-/* Refuse columns of numbers with cells that are no numbers. Errors: MR_E_DATA (names row and
+/* Refuse columns of numbers that have cells with other text. Errors: MR_E_DATA (names row and
  * cell) */
 mr_status index_scores_end(const index_scores *s);
-/* What is passed over, a line each. Errors: MR_E_MEMORY */
+/* Write what was passed over, one line each. Errors: MR_E_MEMORY */
 mr_status index_scores_notes(const index_scores *s, index_pack *out);
 
-/* ---- input.c: a sample to be ---- */
+/* ---- input.c: one sample of the input ---- */
 
-/* text NULL: no caption; fault: why the row is refused before its file is looked at, or NULL, and
- * the class of that */
+/* text NULL: no caption; fault, class: reason to refuse the row before its file is read, and the
+ * class of the reason, or NULL */
 typedef struct index_input {
     const char *path, *text, *fault, *class;
     uint64_t line;
     int64_t start_us, end_us; /* part of the file; end 0: to its end */
-    int32_t more;             /* captions that lie behind the zero of `text`, each with a zero */
-    int32_t n_numbers;        /* of the list's scores, 8 bytes each at any address */
-    uint32_t wholes;          /* a bit for each: it is a whole number, not a real */
+    int32_t more;             /* number of captions after the zero of `text`, each with a zero */
+    int32_t n_numbers;        /* scores of the list, 8 bytes each, not aligned */
+    uint32_t wholes;          /* one bit each: an integer, not a double */
     const void *numbers;
 } index_input;
-/* Number i; none when the row does not reach that far. */
+/* Number i, or none if the row has fewer. */
 mr_number index_input_number(const index_input *in, int32_t i);
-/* The bytes of all captions with their zeros; 0: none. */
+/* The size of all captions with their zeros; 0: none. */
 size_t index_input_text_bytes(const index_input *in);
-/* As bytes that begin with the path and its zero, and back: then the texts lie in the record. */
+/* Write a sample as bytes that begin with the path and its zero, and read it back. The texts then
+ * point into the record. */
 void index_input_pack(index_pack *p, const index_input *in);
 index_input index_input_of(const uint8_t *record);
 
-/* ---- list.c: the samples to be ---- */
+/* ---- list.c: all samples of the input ---- */
 
-/* The samples of an input in their order. They are put aside, not held in memory: 24 bytes of each
- * are sorted to find those that are one sample. */
+/* The samples of an input in their order, on disk, not in memory. 24 bytes of each are sorted to
+ * find duplicates. */
 typedef struct index_source {
     mr_arena arena;
-    atomic_bool stop;            /* set by any thread: what goes on ends with MR_E_STOPPED */
-    _Atomic uint64_t n;          /* may be looked at meanwhile */
-    uint64_t text_bytes;         /* of captions that are not refused */
+    atomic_bool stop;            /* any thread can set it: the running call then fails with
+                                  * MR_E_STOPPED */
+    _Atomic uint64_t n;          /* other threads may read it */
+    uint64_t text_bytes;         /* total size of the captions that are not refused */
     int32_t part, parts;         /* parts 0: the whole input */
-    uint64_t seen;               /* rows of the input */
-    char root[4096], near[4096]; /* absolute; where rows are put aside */
-    char name[128];              /* in the sample keys */
+    uint64_t seen;               /* number of input rows so far */
+    char root[4096], near[4096]; /* absolute; the folder of `near` gets the spill file */
+    char name[128];              /* name in the sample keys */
     const char *described;       /* the meta text "sources" */
-    const char *notes;           /* what was passed over in a folder, a line each; "" */
+    const char *notes;           /* what was passed over in a folder, one line each; or "" */
     mr_hasher *hash;             /* of all paths, captions and numbers */
     index_scores scores;         /* of the list */
     index_spill *rows;
     index_sorter *keys, *doubles;
-    index_spill_reader at, first; /* the next row; the first of rows that are one sample */
-    index_keymap_entry next;      /* the next double: its place and that of the first */
+    index_spill_reader at, first; /* next row; first row of a group of duplicates */
+    index_keymap_entry next;      /* next duplicate: its place and the place of the first one */
     bool has_next;
     index_pack record;
 } index_source;
-/* `near`: a path in whose folder rows are put aside; `name`: in the sample keys.
+/* `near`: a path; its folder gets the spill file. `name`: the name in the sample keys.
  * Errors: MR_E_MEMORY. Call _fini after a failure too. */
 mr_status index_source_init(index_source *s, const char *near, const char *name);
-/* Errors: MR_E_STOPPED when `stop` is set. */
+/* Errors: MR_E_STOPPED if `stop` is set. */
 mr_status index_source_check(const index_source *s);
-/* Append a sample; a bad caption or an impossible path becomes its fault. Errors: of a spill */
+/* Append a sample. A bad caption or an impossible path becomes its fault. Errors: those of a
+ * spill */
 mr_status index_source_add(index_source *s, const index_input *in);
-/* After the last sample: go to the first, knowing which rows are one sample. */
+/* Call it after the last sample. Finds the duplicates and goes to the first sample. */
 mr_status index_source_end(index_source *s);
-/* The next of the n samples, with its texts in `room`. Errors: of a spill */
+/* The next of the n samples; its texts are in `room`. Errors: those of a spill */
 mr_status index_source_take(index_source *s, index_pack *room, index_input *in);
 void index_source_fini(index_source *s);
 
 /* ---- compress.c: captions compressed against a dictionary of the index ---- */
 
-typedef struct index_compress index_compress;     /* a builder's */
-typedef struct index_decompress index_decompress; /* an index's, shared by its readers */
-/* A dictionary for the captions of a list that is complete; empty for small lists. */
+typedef struct index_compress index_compress;     /* owned by a builder */
+typedef struct index_decompress index_decompress; /* owned by an index; its readers share it */
+/* Train a dictionary for the captions of a complete list; empty for small lists. */
 mr_status index_dict_train(const index_source *s, index_pack *dict);
-/* The same of texts that lie behind each other, with their sizes, size_t each. */
+/* The same for concatenated texts, with their sizes, size_t each. */
 mr_status index_dict_make(const index_pack *samples, const index_pack *sizes, index_pack *dict);
 mr_status index_compress_new(const void *dict, size_t n, index_compress **out);
 void index_compress_free(index_compress *s);
-/* Append a text with its length; s NULL: plain. */
+/* Append a text with its length; s NULL: uncompressed. */
 mr_status index_compress_put(index_compress *s, index_pack *p, const char *text);
 mr_status index_decompress_new(const void *dict, size_t n, index_decompress **out);
 void index_decompress_free(index_decompress *u);
-/* u NULL: the index has no dictionary. `context` is the reader's. */
+/* u NULL: the index has no dictionary. `context` belongs to the reader. */
 mr_status index_decompress_get(const index_decompress *u, void *context, index_view *v,
                                mr_arena *arena, const char **text);
 void *index_decompress_context(void);
@@ -246,15 +251,15 @@ void index_decompress_context_free(void *context);
 
 /* ---- pack.c: rows as bytes ---- */
 
-/* A value of table row; `p` is emptied first, compress NULL: captions stay plain. The last 4 bytes
- * are a checksum. */
+/* Encode a value of table row. Empties `p` first. compress NULL: captions stay uncompressed. The
+ * last 4 bytes are a checksum. */
 mr_status index_pack_row(index_pack *p, const mr_row *row, index_compress *compress);
-/* The reverse; texts and lists are put in `arena`. MR_E_DATA when damaged. */
+/* Decode it; texts and lists are in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_unpack_row(MDB_val v, mr_arena *arena, mr_row *row, const index_decompress *u,
                            void *context);
 /* The same without key frames and captions. */
 mr_status index_unpack_facts(MDB_val v, mr_arena *arena, mr_row *row);
-/* A row of the table, by its id; texts and lists are put in `arena`. Errors: MR_E_DATA damaged */
+/* Read the row of an id; texts and lists are in `arena`. Errors: MR_E_DATA damaged */
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,
                          const index_decompress *u, void *context, mr_row *out);
 mr_hot index_hot_of(const mr_row *row);
@@ -263,24 +268,24 @@ mr_hash128 index_row_hash(const mr_row *row);
 
 /* ---- tables.c: files and tables ---- */
 
-/* What an index directory holds; a store of store.c has the first three. */
+/* The files of an index directory; a store (store.c) has the first three. */
 #define INDEX_DATA    "data.mdb"
 #define INDEX_SUM     "data.sum"
-#define INDEX_SEEN    "data.seen" /* the file time of a copy whose blocks have been checked */
+#define INDEX_SEEN    "data.seen" /* file time of a copy whose blocks were checked */
 #define INDEX_INFO    "info.txt"
 #define INDEX_REFUSED "refused.jsonl"
-#define INDEX_LOCK    "lock.mdb" /* of whoever else opened it through LMDB */
+#define INDEX_LOCK    "lock.mdb" /* from other programs that opened the index through LMDB */
 #define INDEX_FILES   INDEX_DATA, INDEX_SUM, INDEX_SEEN, INDEX_INFO, INDEX_REFUSED, INDEX_LOCK
 
-/* One of format 2 has columns of f32 alone. */
+/* Format 2 has only columns of f32. */
 #define DATA_FORMAT     "moonreel index 3"
 #define DATA_FORMAT_F32 "moonreel index 2"
 enum { DATA_META, DATA_HOT, DATA_ROW, DATA_KEYMAP, DATA_TABLES };
 enum { DATA_KEYMAP_ROWS = 65536 };
-extern const char *const index_table_names[]; /* a builder's too */
+extern const char *const index_table_names[]; /* also those of a builder */
 unsigned index_table_flags(int table);
 mr_status index_fail_mdb(const char *path, const char *verb, int err);
-/* The hash that 32 hexadecimal digits say; false: they are not, or NULL. */
+/* Parse a hash of 32 hexadecimal digits; false: hex is NULL or something else. */
 bool index_get_hash(const char *hex, mr_hash128 *out);
 
 /* ---- column.c: numbers of rows ---- */
@@ -297,81 +302,83 @@ typedef struct index_columns {
     MDB_dbi tables[INDEX_COLUMNS];
 } index_columns;
 bool index_column_name_good(const char *name);
-/* The real with the fewest digits that f32 rounds to `value`. */
+/* The number with the fewest digits that rounds to `value` as f32. */
 double index_decimal_of(float value);
-int32_t index_columns_find(const index_columns *c, const char *name); /* -1: none of that name */
-/* One more column, whose table is there or is made. Errors: MR_E_DATA a bad name, too many */
+int32_t index_columns_find(const index_columns *c, const char *name); /* -1: no such column */
+/* Add a column; opens its table, or creates it with `create`. Errors: MR_E_DATA a bad name, too
+ * many */
 mr_status index_columns_append(index_columns *c, const char *name, mr_column_kind kind,
                                MDB_txn *txn, bool create, const char *file);
-/* All of the meta text "columns", NAME or NAME KIND a line; NULL: none. */
+/* Open all columns of the meta text "columns", one NAME or NAME KIND per line; NULL: none. */
 mr_status index_columns_open(index_columns *c, const char *names, MDB_txn *txn, const char *file);
 void index_columns_text(const index_columns *c, char text[INDEX_COLUMNS_TEXT]);
-/* The n values of a chunk, lent by the transaction. `check`: compare their hash. Errors: MR_E_DATA
- * damaged */
+/* The n values of a chunk, valid as long as the transaction. `check`: compare their hash. Errors:
+ * MR_E_DATA damaged */
 mr_status index_column_read(const index_columns *c, int32_t column, MDB_txn *txn, uint64_t chunk,
                             int32_t n, bool check, const void **values, const char *file);
 
 /* Entries of a chunk of the key map, in the layout of the file; none after the last chunk. */
 mr_status index_keys(mr_index_reader *r, uint32_t chunk, const char **entries, size_t *n);
 
-/* ---- sum.c: checksums of the file, and its sudden end ---- */
+/* ---- sum.c: checksums of the file, and SIGBUS ---- */
 
 mr_status index_sum_write(const char *dir);
-/* Length always; blocks when `verify` or the time differs from the noted one. With copy >= 0 every
- * block is checked and written there; `name` is that of the copy. */
+/* Always check the length. Check the blocks if `verify`, or if the file time differs from the
+ * recorded one. With copy >= 0, check every block and write it to that descriptor; `name` is the
+ * name of the copy. */
 mr_status index_sum_check(const char *dir, bool verify, int copy, const char *name);
-/* The size of the file, as its n bytes of data.sum say; those are not checked. */
+/* The file size according to the n bytes of data.sum, which are not checked. */
 uint64_t index_sum_bytes(const void *sum, size_t n);
-/* Name the file on SIGBUS inside the mapping that holds `inside`; forget it before unmapping. */
+/* On SIGBUS inside the mapping around `inside`, name the file. Call forget before unmapping. */
 void index_bus_watch(const void *inside, const char *file);
 void index_bus_forget(const char *file);
 
 /* ---- network.c, place.c: where an index is mapped ---- */
 
-/* The network file system that holds `path`, or NULL; lent. Specs replace it. */
+/* The name of the network file system of `path`, or NULL; borrowed. Specs replace it. */
 extern const char *(*index_network)(const char *path);
 typedef struct index_spot {
     int copy;   /* descriptor of the file to map instead, locked while it is open; -1: none */
-    bool ahead; /* pages are read ahead */
+    bool ahead; /* read pages ahead */
 } index_spot;
-/* Check an index, and copy it where it must not be mapped in place: to a local disk, where
- * that cannot be to memory. The caller closes `copy`. verify  read every block in place
+/* Check an index. If it must not be mapped in place, copy it to a local disk, or else to memory.
+ * The caller closes `copy`. verify  read every block in place
  * Errors: those of index_sum_check and index_local_copy; MR_E_DATA no place for it */
 mr_status index_place(const char *dir, const char *file, bool verify, index_spot *out);
 
 /* ---- local_copy.c: copies on this host ---- */
 
-/* Open the copy of an index's file; one process of the host makes it, others wait.
- * $MOONREEL_COPIES, else $TMPDIR, else /var/tmp holds the folder of them.
- * Errors: MR_E_UNSUPPORTED no copy can lie there; MR_E_DATA damaged, with the block; MR_E_IO; the
- * process that copies does not come further; MR_E_STOPPED */
+/* Open the local copy of an index file. One process of the host makes it, others wait. The folder
+ * of copies is in $MOONREEL_COPIES, else $TMPDIR, else /var/tmp.
+ * Errors: MR_E_UNSUPPORTED that folder cannot be used; MR_E_DATA damaged, with the block; MR_E_IO
+ * also if the copying process makes no progress; MR_E_STOPPED */
 mr_status index_local_copy(const char *dir, int *fd);
 
 /* ---- parquet.c ---- */
 
-/* A child process that gives a Parquet file as JSON lines, through fd. */
+/* A child process that writes a Parquet file as JSON lines to fd. */
 typedef struct index_child {
     const char *file;
     int fd, errors;
     int pid; /* 0: none */
 } index_child;
-/* Errors: MR_E_UNSUPPORTED no program that can; MR_E_DATA no such file, or none that is regular;
- * MR_E_IO */
+/* Errors: MR_E_UNSUPPORTED no program can read Parquet; MR_E_DATA no such file, or not a regular
+ * file; MR_E_IO */
 mr_status index_child_open(index_child *c, const char *file);
-/* Wait until something can be read. Errors: MR_E_STOPPED */
+/* Wait until fd is readable. Errors: MR_E_STOPPED */
 mr_status index_child_wait(const index_child *c);
-/* End it; `whole`: all was read, so that it has to end well, and by itself within some seconds.
- * Errors: MR_E_DATA with what it said, MR_E_UNSUPPORTED, MR_E_STOPPED */
+/* End the child. `whole`: all output was read, so the child must exit by itself within seconds,
+ * with success. Errors: MR_E_DATA with its error output, MR_E_UNSUPPORTED, MR_E_STOPPED */
 mr_status index_child_close(index_child *c, bool whole);
 
 /* ---- guard.c, fork_server.c, guarded.c: decoders in separate processes ---- */
 
-/* What a process that guards and one that decodes share: a question, its answer, and behind them in
- * the same file of memory the key frames of the clip and the pixels that come out. */
+/* Shared by a guard process and its decoder process: a request and its answer. The same shared
+ * memory then contains the key frames of the clip and the decoded pixels. */
 typedef enum guard_job { GUARD_SCAN, GUARD_READ, GUARD_WATCH } guard_job;
 typedef struct guard_crate {
     guard_job job;
-    bool wants; /* GUARD_WATCH: the changes */
+    bool wants; /* GUARD_WATCH: return the changes */
     double deadline_s;
     mr_clip_info info;
     mr_clip_request request;
@@ -385,189 +392,192 @@ typedef struct guard_memory {
     uint8_t *at; /* NULL: not mapped yet */
     size_t bytes;
 } guard_memory;
-/* The environment variable that makes the program a fork server: its socket. */
+/* The environment variable that makes the program a fork server; its value is the socket. */
 #define GUARD_VARIABLE "MOONREEL_MEDIA_WORKER"
-/* A decoder process, a child of this one, that talks through `sock` and `memory` (copied into it).
+/* Start a decoder process, a child of this process. It communicates through `sock` and `memory` and
+ * gets copies of both descriptors.
  * Threads: any. Errors: MR_E_FAIL, MR_E_STOPPED; *pid is 0 then. */
 mr_status fork_server_start(int sock, int memory, pid_t *pid);
-/* The error of a process that did not start. */
+/* Report a process that did not start. */
 mr_status fork_server_fail(const char *why);
-/* A worker is in use, or is no longer: with the last one the server ends. */
+/* Count the workers in use. The release of the last one ends the server. */
 void fork_server_hold(void);
 void fork_server_release(void);
-/* Room for n_keys key frames and `bytes` behind them; both sides may ask. Errors: MR_E_MEMORY */
+/* Make room for n_keys key frames and `bytes` after them; both processes may call it. Errors:
+ * MR_E_MEMORY */
 mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes);
 static inline guard_crate *guard_crate_of(const guard_memory *m)
 {
     return (guard_crate *)(void *)m->at;
 }
-/* Wait for `bytes` bytes from the other end of a socket. ENDED: it was closed; STOPPED: Ctrl-C. */
+/* Wait for `bytes` bytes from the other end of a socket. ENDED: the other end closed; STOPPED:
+ * Ctrl-C. */
 typedef enum guard_waited { GUARD_ANSWERED, GUARD_ENDED, GUARD_LATE, GUARD_STOPPED } guard_waited;
 guard_waited guard_wait(int sock, double seconds, void *answer, size_t bytes);
 enum { GUARD_START_S = 60 };
-/* How long after its deadline a process is ended; specs make it short. */
+/* Seconds after its deadline at which a process is killed; specs make it short. */
 extern double guard_grace_s;
 int64_t *guard_keys(const guard_memory *m);
 uint8_t *guard_out(const guard_memory *m, int64_t n_keys);
 
-/* ---- text.c, validate.c: what is refused before any file is looked at ---- */
+/* ---- text.c, validate.c: rows refused before their file is read ---- */
 
 enum { INDEX_CAPTION_MAX = 64 << 10, INDEX_WHY = 160 };
-/* Nothing should be trained on this caption, for the reason put into `why`: too long, not UTF-8, or
- * with control characters other than tabs and line breaks. */
+/* Is a caption unfit for training? It is too long, not UTF-8, or has control characters other than
+ * tabs and line breaks; `why` gets the reason. */
 bool index_caption_bad(const char *text, char why[INDEX_WHY]);
-/* Set the fault of a row with a bad caption, which it loses, or with an impossible path; its text
- * goes to `why`. *key is that of the sample. Answers false when it has none. */
+/* Set the fault of a row with a bad caption or an impossible path; `why` gets its text. Removes a
+ * bad caption. *key: the sample key; false: the row has none. */
 enum { INDEX_FAULT = 4400 };
 bool index_validate_row(const index_source *s, index_input *in, char why[INDEX_FAULT],
                         mr_hash128 *key);
-/* From the keys of all rows: all but the first of rows that are one sample, in the order of the
- * rows. Errors: of a spill */
+/* Find all duplicates but the first of each group from the keys of all rows, in row order. Errors:
+ * those of a spill */
 mr_status index_validate_keys(index_source *s);
-/* Set the fault of the row at `place` when it is such a one; its text goes behind those in `room`.
- */
+/* Set the fault of the row at `place` if it is a duplicate; its text is appended to `room`. */
 mr_status index_validate_double(index_source *s, uint64_t place, index_pack *room, index_input *in);
 
-/* ---- pieces.c: text of others ---- */
+/* ---- pieces.c: untrusted text ---- */
 
 typedef struct index_pieces {
     const char *file;
     int fd;
-    index_child child; /* of Parquet: fd is its end of a pipe; its file NULL: none */
+    index_child child; /* for Parquet: fd is a pipe from it; child.file NULL: no child */
     char *buf;
-    size_t at, n;    /* of the piece: used up, there */
+    size_t at, n;    /* bytes of the piece: consumed, present */
     uint64_t before; /* bytes of earlier pieces */
     uint64_t line;
     bool ended;
 } index_pieces;
-/* To be closed also where this fails. Errors: MR_E_DATA no file, or none that is regular; those of
+/* Call _close after a failure too. Errors: MR_E_DATA no such file, or not a regular file; those of
  * index_child_open; MR_E_MEMORY */
 mr_status index_pieces_open(index_pieces *t, const char *file, bool parquet);
-/* Gives `st`, or what the child says of its end. */
+/* Returns `st`, or the error of the child. */
 mr_status index_pieces_close(index_pieces *t, mr_status st);
-/* Reads on when the piece is used up; afterwards a byte is there, or `ended` is true. Errors:
+/* Reads the next piece if this one is consumed. Then a byte is present, or `ended` is true. Errors:
  * MR_E_IO, MR_E_STOPPED, MR_E_DATA a zero byte */
 mr_status index_pieces_need(index_pieces *t);
-/* Takes n bytes of the piece to a field that began at line `began`. Errors: MR_E_DATA it is too
- * long, MR_E_MEMORY */
+/* Moves n bytes of the piece to a field that began at line `began`. Errors: MR_E_DATA the field is
+ * too long, MR_E_MEMORY */
 mr_status index_pieces_take(index_pieces *t, index_pack *to, size_t n, uint64_t began);
 
 /* ---- literal.c: lists in a cell ---- */
 
-/* A list as Python or JSON writes it, with nothing but blanks around it; owns: the caller. *out is
- * NULL when it is not. Errors: MR_E_MEMORY */
+/* Parse a list in Python or JSON syntax, with blanks around it. *out is NULL if the text is
+ * something else. Owns: the caller. Errors: MR_E_MEMORY */
 mr_status index_literal(const char *text, json_t **out);
 
 /* ---- rows of tables ---- */
 
-/* Takes a row; its texts are lent. */
+/* Receives a row; its texts are valid during the call only. */
 typedef mr_status index_table_row(void *user, const index_input *in);
 
-/* Captions that are not empty, each with a zero. */
+/* Non-empty captions, each with a zero. */
 typedef struct index_captions {
     index_pack bytes;
     int32_t n;
 } index_captions;
-/* A value of a row that is a list or an object, and owned. */
+/* A list or object in a row; owned. */
 enum { INDEX_LISTS = 64 };
 typedef enum index_use {
     INDEX_UNREAD,
-    INDEX_LEADS,  /* it says how many samples there are */
+    INDEX_LEADS,  /* its length is the number of samples */
     INDEX_PAIR,   /* the times of the one sample */
-    INDEX_FOLLOWS /* an item for each sample, or captions of the one */
+    INDEX_FOLLOWS /* one item per sample, or captions of the one sample */
 } index_use;
 typedef struct index_list {
     index_meaning is;
     index_use use; /* known at the end of the row */
     json_t *value;
 } index_list;
-/* A row in the making, value by value. */
+/* A row that is being built value by value. */
 typedef struct index_making {
     index_scores *scores;
-    index_pack path, field, plain; /* plain: a line of JSON as it is parsed */
-    index_captions first, more; /* of the column text; of text_2 and its like, which come behind */
+    index_pack path, field, plain; /* plain: the current line of JSON */
+    index_captions first, more;    /* from column text; from text_2 and so on, which follow */
     uint64_t numbers[INDEX_SCORES];
     uint32_t wholes;
-    uint64_t line; /* with which the row begins */
+    uint64_t line; /* first line of the row */
     index_list lists[INDEX_LISTS];
     int32_t n_lists;
-    bool captioned; /* it says what its captions are, be it nothing */
+    bool captioned; /* the row has a caption column, maybe an empty one */
     int64_t start_us, end_us;
-    char wrong[INDEX_WHY]; /* with the times of the row; "": nothing */
+    char wrong[INDEX_WHY]; /* fault of the row's times; "": none */
     index_table_row *row;
     void *user;
-    bool any; /* it is no list of samples: captions may be missing */
+    bool any; /* not a list of samples: captions may be missing */
 } index_making;
 
-/* ---- shape.c: what lists and objects of a row hold ---- */
+/* ---- shape.c: contents of lists and objects of a row ---- */
 
 /* Is it a list or an object? */
 bool index_shape_is_container(const json_t *value);
 /* Is it a list of two values, neither a list nor an object? */
 bool index_shape_is_pair(const json_t *value);
-/* Is it a list of texts, null among them, and where does its first other item lie? */
+/* Is it a list of texts and nulls? The index of the first other item. */
 bool index_shape_is_texts(const json_t *value);
 size_t index_shape_first_no_text(const json_t *list);
-/* Are the lists of such a column ranges of time? */
+/* Are the lists of such a column time ranges? */
 bool index_shape_has_times(const index_making *w, index_meaning is);
-/* Does a list of objects say what the captions are? */
+/* Does a list of objects contain captions? */
 bool index_shape_captioned(const index_making *w, const json_t *value);
-/* Is the object a range, be it one that lacks its times? */
+/* Is the object a time range, even one with missing times? */
 bool index_shape_timed(const index_making *w, index_meaning is, const json_t *value);
-/* Does a list hold captions: texts, or lists of them? */
+/* Is it a list of captions: texts, or lists of texts? */
 bool index_shape_are_captions(const json_t *value);
 index_use index_shape_use(const index_making *w, const index_list *list);
 
 /* ---- making.c, ranges.c: a row, value by value ---- */
 
-/* "1:02:03.5", "02:03.5", seconds as a number: microseconds from 0 on. false: it is no time */
+/* "1:02:03.5", "02:03.5", or seconds: converts a time to microseconds. false: not a time */
 bool index_time(const char *text, int64_t *us);
 void index_making_begin(index_making *w, uint64_t line);
 void index_making_fini(index_making *w);
 /* Errors: MR_E_DATA too many captions; MR_E_MEMORY */
 mr_status index_making_caption(index_captions *c, const index_pieces *t, const char *caption);
-/* A value as text; one that reads as a list is one. */
+/* Add a value given as text; a text in list syntax becomes a list. */
 mr_status index_making_value(index_making *w, const index_pieces *t, index_meaning is,
                              const char *value);
-/* A value of JSON: text, a number, a list, an object. Borrows it. */
+/* Add a JSON value: text, number, list or object. Borrows it. */
 mr_status index_making_json(index_making *w, const index_pieces *t, index_meaning is,
                             json_t *value);
 void index_making_number(index_making *w, int32_t score, mr_number value);
-/* Hand on what was made: one sample. */
+/* Pass the row to `row` as one sample. */
 mr_status index_making_sample(index_making *w, const char *path);
-/* Write down what is wrong with the row, unless something is already. */
+/* Record a fault of the row, unless it already has one. */
 void index_making_wrong(index_making *w, const char *form, ...) MR_PRINTF(2, 3);
-/* The end of the row: one sample, or one for each of its lists of ranges. Errors: MR_E_DATA,
+/* End the row: passes one sample, or one for each time range in its lists. Errors: MR_E_DATA,
  * MR_E_MEMORY, those of `row` */
 mr_status index_making_end(index_making *w, const index_pieces *t, const char *path);
 
 /* ---- csv.c, json_lines.c, table.c: files of rows ---- */
 
-/* All rows of a file. Errors: MR_E_DATA with its line; those of index_pieces and of `row` */
+/* Read all rows of a file. Errors: MR_E_DATA with its line; those of index_pieces and of `row` */
 mr_status index_csv_read(index_pieces *t, char separator, index_making *w);
 mr_status index_json_read(index_pieces *t, index_making *w);
-/* Hand on the rows of a CSV or JSON lines file one by one; a missing text column is an error. Other
+/* Pass the rows of a CSV or JSON lines file one by one. A missing text column is an error. Other
  * columns go into `scores`, their values into the rows. */
 mr_status index_table_read(const char *file, index_scores *scores, index_table_row *row,
                            void *user);
 
 /* ---- source.c, join.c: folders and lists of samples ---- */
 
-/* What an unfinished index was built from must be the same. Errors: MR_E_DATA, with what changed */
+/* Check that the source of an unfinished index has not changed. Errors: MR_E_DATA names the
+ * change */
 mr_status index_source_same(const index_source *s, const char *described);
-/* All samples of an input, up to index_source_end. */
+/* Read all samples of an input, including the call of index_source_end. */
 mr_status index_source_read(index_source *s, const char *input, const mr_ingest_options *options);
-/* Append the clips of a sorted list, packed inputs, with captions from a table: those of a clip's
- * path, or of its file name. */
+/* Append the clips of a sorted list of packed inputs, with captions from a table, found by the
+ * clip's path or by its file name. */
 mr_status index_join_captions(index_source *s, index_sorter *clips, const char *table);
-/* Where the file of a row lies, "." and ".." resolved by name; *relative points to its path below
- * the root, or to the whole one. Errors: MR_E_IO too long */
+/* The path of a row's file, with "." and ".." resolved by name. *relative points to the part below
+ * the root, or to the whole path. Errors: MR_E_IO too long */
 mr_status index_source_path(const index_source *s, const char *path, char full[4096],
                             const char **relative);
 
-/* ---- a builder as its files see it ---- */
+/* ---- a builder, inside ---- */
 
-// refused rows wait in a table of their own: they are committed together with the rows between them
+// refused rows are in a separate table, so that one commit covers them and the rows around them
 enum { DATA_REFUSED = DATA_TABLES, DATA_BUILD_TABLES };
 
 struct mr_index_builder {
@@ -577,49 +587,49 @@ struct mr_index_builder {
     MDB_dbi tables[DATA_BUILD_TABLES];
     size_t map_bytes;
     size_t used_bytes,
-        committed_bytes; // an upper bound of what the tables hold; at the last commit
+        committed_bytes; // upper bound of the size of the tables, now and at the last commit
     uint64_t commit_rows;
     mr_index_built committed;
     size_t commit_bytes;
     double committed_s;
     mr_index_built built;
-    mr_hot *chunk; // the unfinished one
+    mr_hot *chunk; // the unfinished chunk
     index_columns columns;
-    uint64_t *values;         // [column][MR_HOT_ROWS] of the unfinished chunk, as they are written
+    uint64_t *values;         // [column][MR_HOT_ROWS] of the unfinished chunk, in the file's form
     index_sorter *keys;       // of all rows, with their ids
     mr_hasher *order;         // of the row hashes in id order
     index_pack pack;          // scratch
-    index_pack value_pack;    // of columns: a commit writes them while `pack` waits
-    index_compress *compress; // NULL: captions stay plain
+    index_pack value_pack;    // for columns: a commit writes them while `pack` is in use
+    index_compress *compress; // NULL: captions stay uncompressed
     mr_hash128 set;
     char roots[16][4096];
     int n_roots;
     bool resume, finished;
-    bool ours, kept; // tmp: made or taken up by us; holds rows for the next one
+    bool ours, kept; // tmp: created or resumed by this builder; kept for the next builder
 };
 
 /* Write a value and count its bytes. */
 mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,
                             const void *value, size_t bytes, unsigned flags);
-/* Of row `id`; of the first n rows of a chunk; those of the first `rows` rows back. In values.c
- * Errors: MR_E_DATA a value that its column cannot hold */
+/* Add the column values of row `id`; write those of the first n rows of a chunk; read back those of
+ * the first `rows` rows. In values.c
+ * Errors: MR_E_DATA a column cannot represent a value */
 mr_status index_builder_note_values(mr_index_builder *b, const mr_row *row, uint64_t id);
 mr_status index_builder_put_values(mr_index_builder *b, uint32_t chunk, size_t n);
 mr_status index_builder_reload_values(mr_index_builder *b, uint64_t rows);
 
-/* ---- note.c: what a builder keeps of rows ---- */
+/* ---- note.c: facts that a builder keeps of rows ---- */
 
-/* Take note of the next row, added or read again. Errors: of a spill */
+/* Record the facts of the next row, new or reloaded. Errors: those of a spill */
 mr_status index_builder_note(mr_index_builder *b, const mr_row *row);
 
-/* ---- resume.c: what killed builders left ---- */
+/* ---- resume.c: files of killed builders ---- */
 
-/* Remove it; with b->resume the newest one becomes b->tmp instead, when it is no whole index. */
+/* Remove these files. With b->resume, the newest unfinished build becomes b->tmp instead. */
 mr_status index_builder_leftovers(mr_index_builder *b);
-/* Before anything is read: the file is as long as it says. */
+/* Check, before any read, that the file has the length that it declares. */
 mr_status index_builder_whole(const mr_index_builder *b);
-/* Take up the rows of the last commit, in the first transaction: again as if they had just been
- * added. */
+/* Reload the rows of the last commit in the first transaction, as if they had just been added. */
 mr_status index_builder_reload(mr_index_builder *b);
 
 #endif

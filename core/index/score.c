@@ -11,13 +11,13 @@
 #include <string.h>
 #include <strings.h>
 
-// what every row of an index has already, exactly
+// columns that a scan measures exactly for every row
 static const char *const measured[] = {
     "num_frames", "frames",     "height", "width", "aspect_ratio", "resolution",
     "fps",        "seconds",    "bytes",  "codec", "text_bytes",   "image",
     "vfr",        "interlaced", "file",   "id",    "key"};
 
-enum { TEXTS = 100 }; // a column with this many texts for each number is a column of text
+enum { TEXTS = 100 }; // a column with this many texts per number is text
 
 // text, text2, text_3
 static bool is_caption(const char *name)
@@ -28,7 +28,7 @@ static bool is_caption(const char *name)
     return !number[strspn(number, "0123456789")];
 }
 
-// the length of a name up to `end`, without blanks around it
+// the length of a name without blanks around it
 static size_t trimmed(const char **name, size_t n)
 {
     while (n && **name == ' ')
@@ -38,7 +38,7 @@ static size_t trimmed(const char **name, size_t n)
     return n;
 }
 
-// Entry "to=from" at *p: moves on to the next; false at the end, or when it is no entry.
+// Parses the entry "to=from" at *p and moves to the next; false: the end, or not an entry.
 static bool next_name(const char **p, const char **to, size_t *n_to, const char **from,
                       size_t *n_from)
 {
@@ -74,7 +74,7 @@ mr_status index_scores_begin(index_scores *s, const mr_table_options *o)
     return o->columns ? check_names(o->columns) : MR_OK;
 }
 
-// the name that a column of this list stands for
+// the name of a column of this list in the index
 static const char *called(index_scores *s, const char *given, char room[INDEX_NAME_MAX])
 {
     const char *p = s->names ? s->names : "", *to, *from;
@@ -93,7 +93,7 @@ const char *index_scores_missing(const index_scores *s, const char *name, char r
     const char *p = s->names ? s->names : "", *to, *from;
     size_t n_to, n_from;
     for (int i = 0; i < 64 && *p && next_name(&p, &to, &n_to, &from, &n_from); i++) {
-        // one that is to be left out may be missing; the notes say so
+        // a column to leave out may be missing; the notes report it
         bool wanted = name ? strlen(name) == n_to && strncasecmp(name, to, n_to) == 0
                            : !(s->met >> i & 1) && *to != '-';
         if (!wanted)
@@ -104,7 +104,7 @@ const char *index_scores_missing(const index_scores *s, const char *name, char r
     return name;
 }
 
-// what data sets call the times of their clips
+// column names of clip times in data sets
 static const char *const starts[] = {"start_s", "start", "start_time", "start_timestamp", NULL},
                          *const ends[] = {"end_s", "end", "end_time", "end_timestamp", NULL},
                          *const ranges[] = {"range_s", "range",     "ranges",     "span", "spans",
@@ -146,7 +146,7 @@ index_meaning index_scores_meaning(index_scores *s, const char *column)
     size_t n = 0;
     bool times;
     index_meaning is = look(given, &times);
-    // the first name of each list is ours
+    // the first name of each list is our own
     bool guessed = (is == INDEX_START && strcasecmp(given, *starts)) ||
                    (is == INDEX_END && strcasecmp(given, *ends)) ||
                    (times && strcasecmp(given, *ranges));
@@ -154,7 +154,7 @@ index_meaning index_scores_meaning(index_scores *s, const char *column)
         snprintf(s->times, sizeof s->times, "%.*s", (int)sizeof s->times - 1, column);
     if (is != INDEX_SCORE)
         return is;
-    // what cannot stand in an expression becomes '_'
+    // characters that an expression cannot contain become '_'
     if (isdigit((unsigned char)*given))
         name[n++] = '_';
     for (; *given && n + 1 < sizeof name; given++)
@@ -204,7 +204,7 @@ static void see(index_seen *seen, const char *text, uint64_t line)
     snprintf(seen->first, sizeof seen->first, "%.*s", (int)sizeof seen->first - 1, text);
 }
 
-// do n bytes hold nothing but `letters`?
+// are all n bytes among `letters`?
 static bool holds(const char *text, size_t n, const char *letters)
 {
     for (size_t i = 0; i < n; i++)
@@ -213,7 +213,7 @@ static bool holds(const char *text, size_t n, const char *letters)
     return n > 0;
 }
 
-// A whole number within 64 bits but the smallest, which stands for none; false: it is not.
+// Parses an integer of 64 bits, except the smallest, which means none; false: something else.
 static bool take_whole(const char *text, size_t n, int64_t *value, bool *beyond)
 {
     size_t sign = *text == '-' || *text == '+';
@@ -278,9 +278,9 @@ void index_scores_unread(index_scores *s, int32_t score, const char *what, uint6
     see(&s->of[score].unread, what, line);
 }
 
-/* ---- once the list is read ---- */
+/* ---- after the list was read ---- */
 
-// a column of text has a number among hundreds by chance, as hashes do
+// in a column of text, such as hashes, a few values are numbers by chance
 bool index_score_is_column(const index_score *s)
 {
     uint64_t numbers = s->wholes + s->reals;
@@ -292,7 +292,7 @@ mr_column_kind index_score_kind(const index_score *s)
     return s->reals ? MR_COLUMN_REAL : MR_COLUMN_WHOLE;
 }
 
-// what may be cut within a character, up to the last whole one
+// copies a text that may end inside a character, up to the last whole character
 static void clean(const index_seen *seen, char out[sizeof seen->first])
 {
     size_t n = 0;

@@ -7,7 +7,7 @@ bool index_shape_is_container(const json_t *value)
     return json_is_array(value) || json_is_object(value);
 }
 
-// a pair of times, be they nothing
+// a pair of times, which may be null
 bool index_shape_is_pair(const json_t *value)
 {
     return json_array_size(value) == 2 && !index_shape_is_container(json_array_get(value, 0)) &&
@@ -19,7 +19,7 @@ bool index_shape_has_times(const index_making *w, index_meaning is)
     return is >= INDEX_SCORE && w->scores->of[is - INDEX_SCORE].times;
 }
 
-// what the keys of an object, or of the first one of a list, say
+// checks the keys of an object, or of the first object of a list
 static bool first_has(const index_making *w, const json_t *value, bool times)
 {
     const char *name;
@@ -44,7 +44,7 @@ bool index_shape_timed(const index_making *w, index_meaning is, const json_t *va
     return index_shape_has_times(w, is) || first_has(w, value, true);
 }
 
-// the place of the first item that is neither a text nor nothing; the length: there is none
+// the index of the first item that is neither a text nor null, or the length
 size_t index_shape_first_no_text(const json_t *list)
 {
     size_t i = 0;
@@ -70,7 +70,7 @@ bool index_shape_are_captions(const json_t *value)
     return json_is_array(value);
 }
 
-// numbers, with words among them
+// numbers, possibly with words among them
 static bool is_numbers(const json_t *value)
 {
     bool any = false;

@@ -9,13 +9,13 @@
 
 size_t index_run_bytes = (size_t)64 << 20;
 
-// where a record of the run in memory lies, and its first bytes as a number
+// the position of a record in memory, and its first bytes as a number
 typedef struct item {
     uint64_t first;
     uint32_t at, n;
 } item;
 
-// a run that was put aside, at its smallest record that is left
+// a run on disk, at its smallest remaining record
 typedef struct merged {
     index_spill_reader reader;
     const uint8_t *record;
@@ -24,14 +24,14 @@ typedef struct merged {
 
 struct index_sorter {
     index_spill *spill;
-    index_pack bytes; // the records of the run in memory
+    index_pack bytes; // records of the run in memory
     item *items;
     uint64_t n, cap, next;
-    uint64_t *ends; // of each run that was put aside: the blocks up to its end
+    uint64_t *ends; // for each run on disk: the number of blocks up to its end
     uint64_t n_runs, runs_cap;
-    merged *heap; // the smallest record on top
+    merged *heap; // heap of runs, the smallest record on top
     uint64_t n_heap;
-    bool lent; // the record on top was given out
+    bool lent; // the caller has the record on top
 };
 
 mr_status index_sorter_new(const char *near, index_sorter **out)
@@ -145,7 +145,7 @@ mr_status index_sorter_sort(index_sorter *s)
         sort_run(s);
         return MR_OK;
     }
-    // the last run goes the way of the others, and their memory to the readers
+    // write the last run to disk too, and free its memory for the readers
     if (s->n)
         MR_TRY(put_run_aside(s));
     mr_free(s->bytes.bytes);
@@ -164,14 +164,14 @@ mr_status index_sorter_sort(index_sorter *s)
     return MR_OK;
 }
 
-// moves on from the record on top that was given out
+// moves past the record on top that the caller had
 static mr_status advance(index_sorter *s)
 {
     uint64_t place;
     merged *top = s->heap;
     MR_TRY(index_spill_next(&top->reader, &top->record, &top->n, &place));
     if (!top->record) {
-        // runs that are used up stay behind the heap until they are freed
+        // finished runs stay after the heap until they are freed
         merged m = *top;
         *top = s->heap[--s->n_heap], s->heap[s->n_heap] = m;
     }

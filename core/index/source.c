@@ -40,7 +40,7 @@ static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
 static const char *const list_endings[] = {".csv",  ".tsv",     ".jsonl", ".ndjson",
                                            ".json", ".parquet", NULL};
 
-// counts what is passed over, by kind
+// counts files that are passed over, by kind
 typedef struct passed_kind {
     char name[32];
     uint64_t n;
@@ -49,16 +49,16 @@ typedef struct passed_kind {
 
 typedef struct walker {
     index_source *s;
-    index_sorter *clips; // packed inputs: they come in any order
+    index_sorter *clips; // packed inputs, added in any order
     index_pack record;
     uint64_t n_clips;
     bool want_captions;
     passed_kind passed[PASSED];
     int n_passed;
-    // the folders that were read, as hashes in open addressing; 0 marks a free place
+    // hash table (open addressing) of the folders that were read; 0 marks a free place
     uint64_t *seen;
     size_t n_seen, seen_cap;
-    // links to folders are followed when all real folders are read
+    // links to folders, followed after all real folders
     const char **links;
     size_t n_links, links_cap;
 } walker;
@@ -69,7 +69,7 @@ static mr_status pass_over(walker *w, const char *kind, const char *path)
     while (k < w->n_passed && strcasecmp(w->passed[k].name, kind))
         k++;
     if (k == PASSED) {
-        // there are more kinds than one wants to read of
+        // too many kinds to list
         k = PASSED - 1;
         snprintf(w->passed[k].name, sizeof w->passed[k].name, "others");
     } else if (k == w->n_passed) {
@@ -91,7 +91,7 @@ static void put_seen(walker *w, uint64_t folder)
     w->seen[at] = folder;
 }
 
-// notes a folder; *again tells whether it was read before, under whatever name
+// records a folder; *again: it was read before, under any name
 static mr_status see_folder(walker *w, const struct stat *about, bool *again)
 {
     if (w->n_seen * 2 >= w->seen_cap) {
@@ -128,7 +128,7 @@ static mr_status add_link(walker *w, const char *path)
     return MR_OK;
 }
 
-// the caption next to a clip is NAME.txt, or "text" or "caption" of NAME.json
+// reads the caption next to a clip: NAME.txt, or "text" or "caption" of NAME.json
 static mr_status caption_beside(const char *file, char **out)
 {
     char path[8400];
@@ -145,7 +145,7 @@ static mr_status caption_beside(const char *file, char **out)
         }
         while (n && isspace((unsigned char)(*out)[n - 1]))
             (*out)[--n] = 0;
-        // editors on some systems begin a text with a byte order mark
+        // some editors write a byte order mark
         if (strncmp(*out, "\xef\xbb\xbf", 3) == 0)
             memmove(*out, *out + 3, n - 2);
         return MR_OK;
@@ -177,7 +177,7 @@ static mr_status add_clip(walker *w, const char *path, const char *file)
     if (caption == MR_E_MEMORY)
         return caption;
     index_input in = {.path = path, .text = text, .line = ++w->n_clips};
-    // a damaged caption file costs this row, not the whole set
+    // a damaged caption file refuses only this row
     if (caption != MR_OK)
         in.class = "caption", in.fault = mr_error_last()->text;
     index_input_pack(&w->record, &in);
@@ -196,7 +196,7 @@ static mr_status visit(walker *w, const char *child, const char *name, int depth
     if (stat(file, &about) || lstat(file, &link))
         return pass_over(w, "link to nowhere", child);
     if (S_ISDIR(about.st_mode)) {
-        // indexes and what killed ingests left of them hold no clips
+        // indexes and leftovers of killed ingests contain no clips
         if (ends_with(name, ".mrx") || strstr(name, ".mrx.tmp-"))
             return MR_OK;
         return S_ISLNK(link.st_mode) ? add_link(w, child) : walk(w, child, depth + 1);
@@ -237,7 +237,7 @@ static mr_status walk(walker *w, const char *relative, int depth)
     return st;
 }
 
-// adds the notes to those there are
+// appends the notes
 static mr_status keep_notes(index_source *s, index_pack *notes)
 {
     index_put(notes, s->notes, strlen(s->notes) + 1);
@@ -261,8 +261,8 @@ static mr_status make_notes(const walker *w)
     return keep_notes(w->s, &out);
 }
 
-// Every folder is read once, whatever links lead to it, and under its real name when it has one
-// here.
+// Reads every folder once, even if several links lead to it, and under its real name if that is
+// below the root.
 static mr_status find_clips(walker *w)
 {
     MR_TRY(index_sorter_new(w->s->near, &w->clips));
@@ -286,7 +286,7 @@ static mr_status add_clips(index_source *s, index_sorter *clips)
     }
 }
 
-// the clips of a folder in the order of their paths
+// adds the clips of a folder in the order of their paths
 static mr_status read_folder(index_source *s, const char *captions)
 {
     walker w = {.s = s, .want_captions = !captions};
@@ -300,7 +300,7 @@ static mr_status read_folder(index_source *s, const char *captions)
     return st;
 }
 
-/* ---- the front ---- */
+/* ---- interface ---- */
 
 static mr_status describe(index_source *s, const char *input, const struct stat *about)
 {
@@ -315,7 +315,7 @@ static mr_status describe(index_source *s, const char *input, const struct stat 
         json_object_set_new(of, "parts", json_integer(s->parts));
         json_object_set_new(of, "all_rows", json_integer((json_int_t)s->seen));
     }
-    // size and time of a folder say nothing about what lies in it
+    // size and time of a folder do not describe its contents
     if (d && !S_ISDIR(about->st_mode)) {
         json_t *file = json_array_get(d, 0);
         json_object_set_new(file, "size", json_integer((json_int_t)about->st_size));
@@ -358,7 +358,7 @@ typedef struct row_taker {
     const char *input;
 } row_taker;
 
-// hands the rows of a table to the list; clips are files of this computer
+// adds the rows of a table to the list; clips are local files
 static mr_status add_row(void *user, const index_input *in)
 {
     const row_taker *t = user;

@@ -1,6 +1,6 @@
 /* index: stores records on disk instead of in memory. They are in blocks of an unlinked file, which
- * disappears however the process ends. Sizes and checksums of the blocks stay in memory, 16 bytes
- * for 64 KiB. Licence: Apache-2.0 */
+ * the kernel removes when the process ends. Sizes and checksums of the blocks stay in memory, 16
+ * bytes for 64 KiB. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 
@@ -12,14 +12,14 @@
 
 enum { BLOCK = 64 << 10, PLACE_BITS = 20 };
 
-// a block that lies in the file: its end there, and its hash
+// a block in the file: its end there, and its hash
 typedef struct block {
     uint64_t end, hash;
 } block;
 
 struct index_spill {
-    int fd;                        // -1: everything is in the open block
-    char near[4096], folder[4096]; // where the file lies
+    int fd;                        // -1: all records are in the open block
+    char near[4096], folder[4096]; // folder of the file
     block *blocks;
     uint64_t n, cap;
     index_pack open; // the block that is being filled
@@ -50,8 +50,8 @@ void index_spill_free(index_spill *s)
     mr_free(s);
 }
 
-// The file lies in the nearest folder above `near` that is there already. Some file systems have no
-// files without a name: there it has one for a moment.
+// Opens the file in the nearest existing folder above `near`. On a file system without unnamed
+// files, the file has a name for a moment.
 static mr_status open_file(index_spill *s)
 {
     const mr_io *io = mr_io_table();
@@ -114,7 +114,7 @@ mr_status index_spill_put(index_spill *s, const void *record, size_t n, uint64_t
 
 /* ---- reading ---- */
 
-// puts a block into the reader; the open one is lent
+// loads a block into the reader; borrows the open block
 static mr_status load(index_spill_reader *r)
 {
     index_spill *s = r->spill;

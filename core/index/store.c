@@ -1,5 +1,5 @@
-/* index: values under keys in a file of their own, written in commits, sealed and checked as an
- * index is. Ref: dataplane 7, 2.3. Licence: Apache-2.0 */
+/* index: a key-value file, written in commits, then sealed and checked like an index. Ref:
+ * dataplane 7, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "index/room.h"
 
@@ -36,7 +36,7 @@ static mr_status open_env(const char *dir, const char *file, unsigned flags, MDB
     return err ? index_fail_mdb(file, "open", err) : MR_OK;
 }
 
-// what a value adds to the fingerprint, in which order has no part
+// adds a value to the fingerprint, which does not depend on the order
 static void add_hash(mr_hash128 *sum, MDB_val key, MDB_val value)
 {
     mr_hash128 two[] = {mr_hash128_of(key.mv_data, key.mv_size),
@@ -54,7 +54,7 @@ struct mr_store_writer {
     MDB_env *env;
     MDB_dbi tables[TABLES];
     uint64_t values;  // committed
-    mr_hash128 print; // of them
+    mr_hash128 print; // fingerprint of the committed values
     index_pack waiting;
     uint64_t n_waiting;
 };
@@ -64,7 +64,7 @@ static mr_status fail_write(const mr_store_writer *w, const char *verb, int err)
     return index_fail_mdb(w->file, verb, err);
 }
 
-// one process at a time; the lock goes with the process
+// locks the store for one process; the lock ends with the process
 static mr_status take_lock(mr_store_writer *w)
 {
     char file[4300];
@@ -77,7 +77,7 @@ static mr_status take_lock(mr_store_writer *w)
     return MR_OK;
 }
 
-// a file that is shorter than it says would be read behind its end
+// refuses a file that is shorter than it declares; LMDB would read past its end
 static mr_status check_length(const mr_store_writer *w)
 {
     MDB_stat about;
@@ -114,7 +114,7 @@ static mr_status open_tables(mr_store_writer *w)
     return err ? fail_write(w, "begin", err) : MR_OK;
 }
 
-// the fingerprint of what is committed lies next to it
+// loads the fingerprint of the committed values
 static mr_status take_up(mr_store_writer *w)
 {
     char *print;
@@ -200,7 +200,7 @@ mr_status mr_store_writer_get_text(mr_store_writer *w, const char *name, char **
     return err && err != MDB_NOTFOUND ? fail_write(w, "read", err) : st;
 }
 
-// the next of the records that wait: key and value with their lengths
+// reads the next pending record: key and value with their lengths
 static bool next_waiting(const mr_store_writer *w, index_view *v, MDB_val *key, MDB_val *value)
 {
     if (!v->at)
@@ -257,7 +257,7 @@ mr_status mr_store_writer_put(mr_store_writer *w, const void *key, size_t key_by
     return MR_OK;
 }
 
-// the map holds what waits, and a share for what LMDB keeps in addition to it
+// grows the map for the pending records and LMDB's overhead
 static mr_status make_room(mr_store_writer *w)
 {
     MDB_envinfo info;

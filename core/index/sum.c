@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// checksums of 32 TB are enough
+// enough checksums for 32 TB
 enum { BLOCK = 4 << 20, SUM_MAX = 64 << 20 };
 
 typedef struct sum_head {
@@ -26,7 +26,7 @@ static mr_status open_file(const char *dir, const char *name, char path[4096], i
 {
     if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
         return mr_fail(MR_E_IO, "%s: path is too long", dir);
-    // a pipe in its place is found out by look(), not waited for
+    // do not wait if it is a pipe; look() refuses that
     *fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0);
     return *fd < 0
                ? mr_fail(MR_E_DATA,
@@ -113,7 +113,7 @@ static mr_status check_blocks(int fd, const char *path, const sum_head *head,
     return st;
 }
 
-// A copy has its own file time: once its blocks are checked, that time is noted next to it.
+// A copy has another file time. After a check of its blocks, that time is recorded next to it.
 static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
 {
     char path[4096], text[32], *seen;
@@ -121,7 +121,7 @@ static bool was_seen(const char *dir, int64_t mtime_ns, bool note)
     snprintf(path, sizeof path, "%s/" INDEX_SEEN, dir);
     snprintf(text, sizeof text, "%lld\n", (long long)mtime_ns);
     if (note) {
-        // a read-only place is checked each time instead
+        // on a read-only disk, the blocks are checked each time instead
         if (mr_file_replace(path, text, strlen(text)) != MR_OK)
             mr_error_clear();
         return true;
@@ -172,7 +172,7 @@ mr_status index_sum_check(const char *dir, bool verify, int copy, const char *na
                      path, (unsigned long long)have.bytes, (unsigned long long)want.bytes);
     if (st == MR_OK && (verify || copy >= 0 ||
                         (have.mtime_ns != want.mtime_ns && !was_seen(dir, have.mtime_ns, false)))) {
-        // the hashes lie behind the head, which keeps them aligned
+        // the hashes follow the head, which keeps them aligned
         st = check_blocks(fd, path, &want, (const uint64_t *)(const void *)(text + sizeof want),
                           copy, name);
         if (st == MR_OK && have.mtime_ns != want.mtime_ns)
@@ -205,7 +205,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
     for (int i = 0; i < WATCHED; i++) {
         if (at < watched[i].from || at >= watched[i].to)
             continue;
-        // only calls that are safe in a signal handler follow
+        // from here, use only calls that are safe in a signal handler
         char digits[24];
         int n = 23;
         digits[n] = 0;
@@ -218,7 +218,7 @@ static void on_bus(int sig, siginfo_t *info, void *context)
         say(": it was cut off while in use, or its disk failed; try: copy or build it again\n");
         _exit(mr_status_exit(MR_E_DATA));
     }
-    // the address is not ours: the signal does what it does without a handler
+    // not an address of an index: act as if there were no handler
     signal(sig, SIG_DFL);
     raise(sig);
 }

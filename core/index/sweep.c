@@ -11,7 +11,7 @@ enum { AHEAD = 256, THREADS_MAX = 64 };
 
 typedef struct look {
     bool ready;
-    const char *class; // NULL: nothing is wrong
+    const char *class; // class of the fault; NULL: none
     char why[1024];
     float *changes; // grown
     int64_t n_changes, cap;
@@ -22,17 +22,17 @@ typedef struct look {
 struct mr_sweep {
     mr_index *index;
     const uint64_t *ids;
-    uint64_t n, next, taken; // rows to look at: the next one, and the one to hand out
+    uint64_t n, next, taken; // number of rows; next row to read; next row to return
     mr_sweep_options options;
     const mr_media *media;
     pthread_mutex_t lock;
     pthread_cond_t can_look, can_take;
     pthread_t threads[THREADS_MAX];
     int n_threads;
-    bool stop, lent; // the row at `taken` is handed out
+    bool stop, lent; // the caller has the row at `taken`
     mr_status failed;
     mr_error *error;
-    look ring[AHEAD]; // of row r at r % AHEAD
+    look ring[AHEAD]; // result of row r at r % AHEAD
 };
 
 typedef struct looker {
@@ -43,7 +43,7 @@ typedef struct looker {
 
 /* ---- one row ---- */
 
-// a file is still that of the index when the facts that sampling builds on are the same
+// a file is unchanged if the facts that sampling uses are equal
 static void compare(const mr_row *row, const mr_clip_info *now, const char *file, look *l)
 {
     const mr_clip_info *i = &row->info;
@@ -63,7 +63,7 @@ static void compare(const mr_row *row, const mr_clip_info *now, const char *file
         }
 }
 
-// keeps the key frames that are some, and says that others are not
+// keeps the real key frames, and reports entries of the index that are not key frames
 static mr_status note_keys(const mr_clip_info *found, const mr_clip_info *i, const char *file,
                            look *l)
 {
@@ -108,13 +108,13 @@ static mr_status look_once(looker *k, const mr_row *row, const char *file, look 
             return mr_fail_memory(bytes);
         l->changes = more, l->cap = l->n_changes;
     }
-    mr_clip_info found = *i; // its key frames lie in the reader's memory, until its next row
+    mr_clip_info found = *i; // its key frames are in the reader's memory, until its next row
     MR_TRY(k->s->media->watch(k->worker, file, &found, deadline_s, l->n_changes ? l->changes : NULL,
                               fault));
     return note_keys(&found, i, file, l);
 }
 
-// `l` receives what is wrong with the file; what is no fault of it is the status
+// `l` gets the fault of the file; other errors are returned
 static mr_status look_at(looker *k, uint64_t id, look *l)
 {
     mr_row row;
@@ -129,7 +129,7 @@ static mr_status look_at(looker *k, uint64_t id, look *l)
         return MR_OK;
     }
     mr_status st = look_once(k, &row, file, l, &fault);
-    // a file system may have a bad moment: three more tries follow, further and further apart
+    // a file system error can be temporary: try three more times with growing pauses
     for (int i = 0; i < 3 && st == MR_E_IO && mr_path_exists(file); i++) {
         mr_clock_table()->sleep_ns((int64_t)100000000 << i);
         st = look_once(k, &row, file, l, &fault);
@@ -173,7 +173,7 @@ static void *look_thread(void *user)
     pthread_mutex_lock(&s->lock);
     if (st == MR_OK)
         st = work(&k);
-    // what is not a file's fault stops everything
+    // an error that is not a file's fault stops the sweep
     if (st != MR_OK && s->failed == MR_OK) {
         s->failed = st, s->error = mr_error_copy(mr_error_last());
         pthread_cond_signal(&s->can_take);
@@ -211,7 +211,7 @@ mr_status mr_sweep_new(mr_index *index, const uint64_t *ids, uint64_t n,
     return MR_OK;
 }
 
-// the place of the row handed out last is free from now on
+// frees the place of the row returned last
 static void give_back(mr_sweep *s)
 {
     if (!s->lent)
@@ -230,7 +230,7 @@ mr_status mr_sweep_next(mr_sweep *s, double seconds, mr_seen *seen, bool *got)
     const look *l = &s->ring[s->taken % AHEAD];
     while (!l->ready && s->taken < s->n && s->failed == MR_OK && mr_now_s() < end)
         mr_wait_briefly(&s->can_take, &s->lock);
-    // what was looked at before the failure is handed out first
+    // return the rows read before the failure first
     if (l->ready) {
         s->lent = *got = true;
         *seen = (mr_seen){.id = s->ids[s->taken],

@@ -19,7 +19,7 @@ static const char *const words[] = {
     "forest",     "animal",  "overall",  "atmosphere"};
 _Static_assert(MR_COUNT(words) == WORDS, "as many as drawn from");
 
-// the first words come often, the last ones seldom
+// the first words are frequent, the last ones rare
 static void make_text(uint64_t seed, uint64_t row, char text[TEXT])
 {
     uint64_t state = MR_MIX(seed, row, 1) | 1;
@@ -90,7 +90,7 @@ static mr_status train(uint64_t seed, uint64_t rows, index_pack *dict)
     return st;
 }
 
-// rows for a builder, or only counted
+// makes rows for a builder, or only counts them
 static mr_status fill(mr_index_builder *b, uint64_t seed, uint64_t rows)
 {
     for (uint64_t i = 0; i < rows; i++) {

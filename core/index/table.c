@@ -1,5 +1,5 @@
-/* index: reads foreign tables row by row - it chooses the reader of a file, and serves tables to
- * other rooms.
+/* index: reads external tables row by row - chooses the reader of a file, and gives tables to other
+ * rooms.
  * Licence: Apache-2.0 */
 #include "index/room.h"
 

@@ -17,7 +17,7 @@ mr_status index_fail_mdb(const char *path, const char *verb, int err)
 {
     if (err == ENOMEM)
         return mr_fail_memory(0);
-    // a write that the end of the disk cut short is EIO to LMDB
+    // LMDB reports EIO for a write that a full disk cut short
     bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
     return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
                    "%s: cannot %s: %s%s", path, verb, mdb_strerror(err),
@@ -29,7 +29,7 @@ mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key,
 {
     MDB_val k = {key_bytes, (void *)(uintptr_t)key}, v = {bytes, (void *)(uintptr_t)value};
     int err = mdb_put(b->txn, table, &k, &v, flags);
-    // a page holds the value with its header; large ones take whole pages
+    // a small value shares a page and has a header; a large one takes whole pages
     b->used_bytes += bytes > 1024 ? (bytes + 8191) / 4096 * 4096 : bytes * 2 + 64;
     return err ? index_fail_mdb(b->path, "write", err) : MR_OK;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// tabs and line breaks are control characters that captions have
+// captions may contain tabs and line breaks
 static bool is_control(uint32_t code)
 {
     return (code < 32 && code != '\t' && code != '\n' && code != '\r') ||
@@ -20,7 +20,7 @@ bool index_caption_bad(const char *text, char why[INDEX_WHY])
         return true;
     }
     for (size_t at = 0; at < bytes;) {
-        // most of any text is letters and spaces
+        // fast path: most text is ASCII
         if (text[at] >= ' ' && text[at] < 0x7f) {
             at++;
             continue;

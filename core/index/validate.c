@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// the first reason to refuse a row stays
+// keeps the first reason to refuse a row
 static void refuse(index_input *in, const char *class, const char *why)
 {
     if (!in->fault)
@@ -33,7 +33,7 @@ bool index_validate_row(const index_source *s, index_input *in, char why[INDEX_F
     return true;
 }
 
-// In the sorted keys of all rows those of one sample lie together, the first of the list in front.
+// In the sorted keys, duplicates are adjacent, the first of the list before the others.
 mr_status index_validate_keys(index_source *s)
 {
     index_keymap_entry e, first = {0};
@@ -74,7 +74,7 @@ mr_status index_validate_double(index_source *s, uint64_t place, index_pack *roo
     index_put(room, why, strlen(why) + 1);
     if (room->failed)
         return mr_fail_memory(room->cap * 2);
-    // the texts may have moved
+    // the append may have moved the texts
     *in = index_input_of(room->bytes);
     refuse(in, "duplicate", (const char *)room->bytes + behind);
     return MR_OK;

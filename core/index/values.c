@@ -43,7 +43,7 @@ mr_status mr_index_builder_column(mr_index_builder *b, const char *name, mr_colu
     return put_names(b);
 }
 
-// a value as its column holds it; false: it cannot
+// converts a value to the form of its column; false: the column cannot represent it
 static bool word_of(mr_number value, mr_column_kind kind, uint64_t *word)
 {
     const bool none = mr_number_is_none(value);
@@ -93,7 +93,7 @@ mr_status index_builder_put_values(mr_index_builder *b, uint32_t chunk, size_t n
         index_put_int(p, mr_hash64(values, bytes), 8);
         if (p->failed)
             return mr_fail_memory(bytes);
-        // an unfinished chunk that a commit wrote is written over
+        // replaces an unfinished chunk of an earlier commit
         MR_TRY(index_builder_put(b, b->columns.tables[i], &chunk, sizeof chunk, p->bytes, p->n, 0));
     }
     return MR_OK;
