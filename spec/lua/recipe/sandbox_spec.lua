@@ -174,7 +174,7 @@ describe("a recipe's attempt on", function()
     finally(function() child.deadline_s = allowed end)
     child.deadline_s = 0.001
     local path = dir:write("slow.lua", "return recipe {}")
-    fails("MR_E_RECIPE", "slow%.lua: stopped: no settings after 0.001 s; this machine is busy",
+    fails("MR_E_RECIPE", "slow%.lua: stopped: no settings after 0.001 s; this host is busy",
       require("moonreel.settings").bake, path, {})
   end)
 

@@ -68,7 +68,7 @@ describe("settings.sources", function()
       b = { data_path = "b.mrx" } },
       ]]
     for text, pattern in pairs {
-      [two .. 'data_path = "c.mrx"'] = "%.lua:6: dataset.data_path is \"c.mrx\", and "
+      [two .. 'data_path = "c.mrx"'] = "%.lua:6: dataset.data_path is \"c.mrx\", but "
         .. "dataset.sources has a, b; expected only one of the two fields; try: "
         .. "dataset.data_path=none",
       [two .. "phases = { { samples = 5, weights = { c = 1 } } }"] = "%.lua:6: "
@@ -97,8 +97,8 @@ describe("settings.sources", function()
         "%.lua:4: dataset.sources.a.column is not set; expected the column of the index whose "
           .. "quantiles",
       ['sources = { a = { data_path = "a.mrx", column = "c", quantiles = { 0.5, 0.5 } } }'] =
-        "%.lua:4: dataset.sources.a.quantiles is { 0.5, 0.5 }; expected the second above",
-      ["phases = { { samples = 5 } }"] = "%.lua.*: dataset.phases has weights of sources, and "
+        "%.lua:4: dataset.sources.a.quantiles is { 0.5, 0.5 }; expected the second number above",
+      ["phases = { { samples = 5 } }"] = "%.lua.*: dataset.phases has weights of sources, but "
         .. "dataset.sources is not set; try: dataset.sources",
       ['sources = { a = { weight = 1 } }'] = "%.lua:4: dataset.sources.a has no data_path",
     } do
