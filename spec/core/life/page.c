@@ -289,6 +289,7 @@ int main(void)
     mr_life_rank r;
     mr_life_look(page, 1, &r);
     CHECK_INT(r.pid, getpid()), CHECK(r.start > 0);
+    CHECK(r.beat_s == mr_now_s() && r.phase_s == mr_now_s());
     mr_life_look(page, 0, &r);
     CHECK_INT(r.pid, 0);
     operations(page);

@@ -1,4 +1,5 @@
 --- One way to print tables.
+local printed = require "spec.support.printed"
 local printer = require "moonreel.text.table"
 
 describe("table.text", function()
@@ -28,6 +29,8 @@ describe("table.print", function()
       [[-e 'require("moonreel.text.table").print({{key="a"},{key="b"}}, {{a=1,b="x",c=9},{a=0/0}}, {json=true})']])
     assert.equal('[\n  {\n    "a": 1,\n    "b": "x"\n  },\n  {\n    "a": null,\n    "b": null\n  '
       .. '}\n]\n', out)
+    -- other options change nothing
+    assert.equal("a\nxx\n", printed(printer.print, { { key = "a" } }, { { a = "xx" } }, {}))
     assert.equal("[]\n",
       (
       folder.moonreel([[-e 'require("moonreel.text.table").print({{key="a"}}, {}, {json=true})']])))
