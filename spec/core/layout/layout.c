@@ -101,6 +101,31 @@ static size_t peak_of(bool recompute, bool no_reuse)
     return peak;
 }
 
+/* What is moved to the host's memory has a place there. */
+static void spaces(void)
+{
+    mr_graph *g = NULL;
+    mr_layout *l = NULL;
+    mr_ref x;
+    int of[MR_SPACE_COUNT] = {0};
+    OK(mr_graph_new(NULL, NULL, &g));
+    OK(mr_graph_input(g, "x", MR_F32, 1, (int64_t[]){64}, &x));
+    OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &x, 1, &x));
+    OK(mr_graph_move(g, x, MR_SPACE_PINNED, MR_NONE, &x));
+    OK(mr_graph_move(g, x, MR_SPACE_DEVICE, MR_NONE, &x));
+    OK(mr_graph_output(g, "y", x));
+    OK(mr_graph_finish(g));
+    OK(mr_layout_new(g, NULL, &l));
+    for (int i = 0; i < mr_layout_entries(l); i++) {
+        const mr_layout_entry *e = mr_layout_at(l, i);
+        CHECK_INT(e->space, mr_graph_storage(g, e->storage)->space);
+        of[e->space]++;
+    }
+    CHECK(of[MR_SPACE_DEVICE] == 2 && of[MR_SPACE_PINNED] == 1);
+    mr_layout_free(l);
+    mr_graph_free(g);
+}
+
 static void running_out(void)
 {
     mr_graph *g = stack(false);
@@ -152,6 +177,7 @@ int main(void)
     printf("peak: kept %zu, recomputed %zu, without reuse %zu\n", kept, redone, spread);
     CHECK(redone < kept);
     CHECK(kept < spread);
+    spaces();
     running_out();
     return check_done();
 }
