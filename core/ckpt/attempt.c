@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Is there room for the shards of all ranks, as large as this one, and a fifth more? *final: no. */
+/* Is there space for shards of this size of all ranks, and a fifth more? *final: there is not. */
 static mr_status check_room(const mr_save_job *job, bool *final)
 {
     const char *dir = job->owner->dir;
@@ -29,7 +29,7 @@ static mr_status check_room(const mr_save_job *job, bool *final)
         dir, (double)have * 1e-6, (double)need * 1e-6);
 }
 
-/* Compare the file with the hashes of the snapshot. */
+/* Compares the file with the hashes of the snapshot. */
 static mr_status read_back(int fd, const char *path, const mr_save_job *job)
 {
     char *block = mr_alloc(MR_CKPT_BLOCK);
@@ -48,7 +48,8 @@ static mr_status read_back(int fd, const char *path, const mr_save_job *job)
     return st;
 }
 
-/* All bytes of the shard. *final: there is no room for them, or no more come. */
+/* Writes all bytes of the shard. *final: another attempt would fail too (no space, or no more
+ * data). */
 static mr_status write_bytes(const mr_save_job *job, int fd, const char *path, bool *final)
 {
     const char *bytes = job->image;
@@ -78,7 +79,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     if (fd < 0)
         return mr_fail_io("create", part);
     mr_status st = MR_OK;
-    // reserve all room before the first byte; where the file system cannot, a write finds out
+    // reserve all space before the first byte; if the file system cannot, a write reports the lack
     if (io->fallocate(fd, job->bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
         *final = errno != EFBIG;
         st = mr_fail_io("reserve room", part);
@@ -87,7 +88,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
         st = write_bytes(job, fd, part, final);
     if (st == MR_OK && io->fsync(fd))
         st = mr_fail_io("sync", part);
-    // what is read back shall come from the disk and not from the page cache
+    // make the read-back come from the disk, not from the page cache
     if (st == MR_OK) {
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
         st = read_back(fd, part, job);
@@ -99,7 +100,7 @@ static mr_status write_shard(const mr_save_job *job, const char *dir, const char
     return st == MR_OK ? mr_dir_sync(dir) : st;
 }
 
-/* Put a manifest into place. */
+/* Writes a manifest to its final name. */
 static mr_status put_manifest(const mr_manifest *m, json_t *meta, const char *path, bool *final)
 {
     char *text;
@@ -112,12 +113,12 @@ static mr_status put_manifest(const mr_manifest *m, json_t *meta, const char *pa
     return st;
 }
 
-/* The part of the manifest that is this rank's own. */
+/* Makes this rank's part of the manifest. */
 static mr_status own_part(const mr_save_job *job, int attempt, mr_manifest *m)
 {
     const mr_save_owner *o = job->owner;
     char name[MR_SAVE_PATH];
-    // a name alone
+    // file name without a folder
     mr_save_rank_file(name, "", o->rank, o->ranks, ".safetensors");
     snprintf(m->run, sizeof m->run, "%s", o->run);
     m->fence = o->fence, m->step = job->step, m->ranks = o->ranks;
@@ -138,7 +139,7 @@ static mr_status write_manifest(const mr_save_job *job, int attempt, const char 
         st = mr_save_gather(job, attempt, dir, &own, &whole, final);
     if (st == MR_OK)
         st = mr_manifest_check(path, &whole);
-    // what does not fit together now will not either the next time
+    // a contradiction between parts will not go away in another attempt
     *final = *final || st == MR_E_CKPT;
     snprintf(whole.run, sizeof whole.run, "%s", own.run);
     whole.fence = own.fence, whole.step = own.step, whole.ranks = own.ranks;
@@ -150,14 +151,14 @@ static mr_status write_manifest(const mr_save_job *job, int attempt, const char 
     return st;
 }
 
-/* The shard of this rank, under its name. */
+/* Writes the shard of this rank. */
 static mr_status write_own(const mr_save_job *job, const char *dir, bool *final)
 {
     char path[MR_SAVE_PATH];
     struct stat s;
     mr_save_rank_file(path, dir, job->owner->rank, job->owner->ranks, ".safetensors");
     MR_TRY(write_shard(job, dir, path, final));
-    // take the size that the directory shows, not the one that the writer remembers
+    // check the size in the directory, not the one that the writer counted
     if (stat(path, &s))
         return mr_fail_io("look at", path);
     if (s.st_size != job->bytes)
@@ -182,21 +183,21 @@ mr_status mr_save_part(const mr_save_job *job, int attempt, const char *dir)
     return st;
 }
 
-/* Commit where the name is free: the rename makes it a checkpoint. */
+/* Commits if the final name is free: the rename makes the directory a checkpoint. */
 static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
     if (io->rename(tmp, dir))
         return mr_fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
-    // the name may not last through a power cut, so it is not reliable: take it back
+    // the name may not survive a power cut, so undo the rename
     if (st != MR_OK && io->rename(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
     return st;
 }
 
-/* Commit where an older checkpoint of the step has the name: the two directories change places in
- * one call, and the old one is removed under the temporary name. Errors: also MR_E_UNSUPPORTED. */
+/* Commits if an older checkpoint of the step has the name. Exchanges the two directories in one
+ * call, then removes the old one under the temporary name. Errors: also MR_E_UNSUPPORTED. */
 static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char *dir)
 {
     const mr_io *io = mr_io_table();
@@ -207,14 +208,14 @@ static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char 
     mr_status st = mr_dir_sync(ckpt);
     if (st != MR_OK && io->exchange(dir, tmp))
         return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
-    // the next sweep removes what cannot be removed now
+    // a later sweep removes it if this fails
     if (st == MR_OK && mr_dir_remove(tmp) != MR_OK)
         mr_error_clear();
     return st;
 }
 
-/* Commit on a file system that cannot do that: the old directory steps aside, under a name by which
- * readers still find it (mr_save_find), and comes back when the commit fails. */
+/* Commits on a file system without exchange. Renames the old directory to a name that readers also
+ * search (mr_save_find), and back if the commit fails. */
 static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const char *tmp,
                               const char *dir, int attempt)
 {
@@ -225,7 +226,7 @@ static mr_status commit_aside(const mr_save_job *job, const char *ckpt, const ch
         return mr_fail_io("move aside", dir);
     mr_status st = commit_new(ckpt, tmp, dir);
     if (st != MR_OK)
-        // the next sweep puts it back where this fails
+        // a later sweep puts it back if this fails
         mr_io_table()->rename(aside, dir);
     else if (mr_dir_remove(aside) != MR_OK)
         mr_error_clear();
@@ -237,7 +238,7 @@ static mr_status commit(const mr_save_job *job, const char *ckpt, const char *tm
     char dir[MR_SAVE_PATH];
     mr_ckpt_dir(job->owner->dir, job->step, dir, sizeof dir);
     MR_TRY(mr_run_lock_check(job->owner->lock));
-    // also a link that leads nowhere has the name
+    // lstat: a dangling link occupies the name too
     struct stat s;
     if (lstat(dir, &s) != 0)
         return commit_new(ckpt, tmp, dir);
@@ -264,14 +265,14 @@ mr_status mr_save_attempt(const mr_save_job *job, int attempt, bool *final)
     if (st == MR_OK)
         st = commit(job, ckpt, tmp, attempt);
     if (st != MR_OK) {
-        // clean up and keep the reason; the next sweep removes what cannot be removed now
+        // clean up and keep the error; a later sweep removes the rest
         mr_error *why = mr_error_copy(mr_error_last());
         mr_dir_remove(tmp);
         mr_error_adopt(why);
         mr_error_free(why);
         return st;
     }
-    // LATEST is a hint for people that no program trusts, so its failure costs nothing
+    // LATEST is a hint for people; no program uses it, so ignore failures
     mr_save_path(tmp, "%s/LATEST", ckpt);
     int n = snprintf(hint, sizeof hint, "step-%012lld\n", (long long)job->step);
     if (mr_file_replace(tmp, hint, (size_t)n) != MR_OK)

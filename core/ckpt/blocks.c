@@ -19,14 +19,15 @@ typedef struct kept {
     char *data;
     int file;
     int64_t block; // -1: none
-    int64_t used;  // when, counted in reads
+    int64_t used;  // number of the read that used it last
 } kept;
 
 struct mr_blocks {
     const mr_manifest *manifest;
     char **paths;
     int *fds;       // -1: not open
-    int64_t *first; // number of each file's first block, counted through all files; then of all
+    int64_t *first; // number of each file's first block, counted over all files; at the end the
+                    // total
     int n_open;
     kept kept[KEPT];
     int64_t reads;
@@ -50,7 +51,7 @@ static int open_again(const char *path)
     return fd;
 }
 
-/* The size of a file as an open one has it: a network file system may remember an older one. */
+/* Reads the size of the opened file: on a network file system, the size by name may be outdated. */
 static mr_status look_closer(const char *path, struct stat *s)
 {
     int fd = open_again(path);
@@ -154,8 +155,7 @@ static mr_status open_file(mr_blocks *b, int file)
 
 /* ---- one block ---- */
 
-/* The name of a tensor of which the block holds bytes; NULL: of none, it is the head of its file.
- */
+/* The name of a tensor with bytes in the block; NULL: the block is the head of its file. */
 static const char *tensor_in(const mr_manifest *m, int file, int64_t at, int64_t n)
 {
     for (int i = 0; i < m->n_tensors; i++) {
@@ -170,7 +170,7 @@ static const char *tensor_in(const mr_manifest *m, int file, int64_t at, int64_t
     return NULL;
 }
 
-/* Read from a file that is opened for this alone. */
+/* Reads with a newly opened descriptor. */
 static mr_status read_anew(const char *path, int64_t at, void *dst, int64_t n)
 {
     int fd = open_again(path);
@@ -183,8 +183,8 @@ static mr_status read_anew(const char *path, int64_t at, void *dst, int64_t n)
     return st;
 }
 
-/* One whole block of an open file to dst; how many bytes it has. A handle that has become stale
- * stays so: other threads read with it, so the file is opened a second time. Threads: any */
+/* Reads a whole block of an open file to dst; *n: its size. A stale handle stays stale and other
+ * threads use it, so the file is opened a second time. Threads: any */
 static mr_status load_block(mr_blocks *b, int file, int64_t block, void *dst, int64_t *n)
 {
     int64_t at = block * MR_CKPT_BLOCK;
@@ -198,7 +198,7 @@ static mr_status load_block(mr_blocks *b, int file, int64_t block, void *dst, in
     return st;
 }
 
-/* The same, compared with its hash. */
+/* The same, and compares the block with its hash. */
 static mr_status read_block(mr_blocks *b, int file, int64_t block, void *dst)
 {
     int64_t at = block * MR_CKPT_BLOCK, n;
@@ -215,7 +215,7 @@ static mr_status read_block(mr_blocks *b, int file, int64_t block, void *dst)
 
 /* ---- reading ---- */
 
-/* The block, from those that are kept or in the place of the one that was not used for longest. */
+/* Returns a cached block, or loads it in place of the least recently used one. */
 static mr_status keep_block(mr_blocks *b, int file, int64_t block, const char **data)
 {
     kept *oldest = &b->kept[0];
@@ -246,7 +246,7 @@ mr_status mr_blocks_read(mr_blocks *b, int file, int64_t at, void *dst, int64_t 
         int64_t block = at / MR_CKPT_BLOCK, from = at % MR_CKPT_BLOCK;
         int64_t take = MR_MIN((block + 1) * MR_CKPT_BLOCK, end) - at;
         const char *data = NULL;
-        // a whole block goes straight to where it is wanted
+        // read a whole block directly to its destination
         if (take == MR_CKPT_BLOCK)
             MR_TRY(read_block(b, file, block, out));
         else {
@@ -265,7 +265,7 @@ int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threa
     int want = (int)MR_MIN(sysconf(_SC_NPROCESSORS_ONLN) - 1, (long)most), n = 0;
     sigset_t all, before;
     sigfillset(&all);
-    // signals are for the thread that trains
+    // helper threads receive no signals; the training thread handles them
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (n < want && pthread_create(&threads[n], NULL, work, arg) == 0)
         n++;
@@ -273,13 +273,13 @@ int mr_ckpt_helpers(int most, void *(*work)(void *), void *arg, pthread_t *threa
     return n;
 }
 
-/* Threads draw the numbers of blocks, counted through all files. Of several failures the first is
- * reported, so that the same damage is always reported alike. */
+/* Threads take block numbers, counted over all files. If several blocks fail, the first one is
+ * reported, so that the same damage always gives the same error. */
 typedef struct task {
     mr_blocks *blocks;
     bool compare;
-    _Atomic int64_t drawn, last; // blocks from `last` on need not be read
-    pthread_mutex_t mutex;       // guards what follows
+    _Atomic int64_t drawn, last; // do not read blocks from `last` on
+    pthread_mutex_t mutex;       // protects the fields below
     int64_t failed;
     mr_error *why;
 } task;
@@ -295,7 +295,7 @@ static void note_failure(task *t, int64_t block)
     pthread_mutex_unlock(&t->mutex);
 }
 
-/* The file that holds a block. */
+/* The file that contains a block. */
 static int file_of(const mr_blocks *b, int64_t block)
 {
     int lo = 0, hi = b->manifest->n_files;
@@ -322,13 +322,13 @@ static void *check_blocks(void *arg)
         if (st != MR_OK)
             note_failure(t, i);
     }
-    // a thread without memory leaves its work to the others
+    // a thread that gets no memory leaves the work to the others
     bool worked = block != NULL;
     mr_free(block);
     return worked ? arg : NULL;
 }
 
-/* Blocks [from, to) of at most OPEN_MAX files, which stay open meanwhile. */
+/* Reads the blocks [from, to) of at most OPEN_MAX files, which stay open meanwhile. */
 static mr_status check_some(mr_blocks *b, int64_t from, int64_t to, bool compare)
 {
     close_files(b);
@@ -346,7 +346,7 @@ static mr_status check_some(mr_blocks *b, int64_t from, int64_t to, bool compare
     mr_status st = MR_OK;
     if (t.failed >= 0)
         st = t.why ? mr_error_adopt(t.why) : mr_fail_memory(sizeof *t.why);
-    // no thread drew it: all lacked memory
+    // no thread took a block: all lacked memory
     else if (!worked && t.drawn < to)
         st = mr_fail_memory(MR_CKPT_BLOCK);
     mr_error_free(t.why);
@@ -357,7 +357,7 @@ mr_status mr_blocks_check(mr_blocks *b, mr_ckpt_share share, bool compare)
 {
     int n_files = b->manifest->n_files;
     int64_t all = b->first[n_files], to = all * (share.part + 1) / share.parts;
-    // what is kept was right when it was read; the files are what counts here
+    // drop the cached blocks: the check must read the files
     for (int i = 0; i < KEPT; i++)
         b->kept[i].block = -1;
     for (int64_t at = all * share.part / share.parts, next; at < to; at = next) {

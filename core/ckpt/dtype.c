@@ -61,8 +61,8 @@ mr_status mr_st_shape_bytes(mr_st_dtype dtype, int rank, const int64_t *shape, i
     return MR_OK;
 }
 
-/* A small float: sign, `e` exponent bits, `m` mantissa bits, in the low bits of x. With
- * `finite_top` the highest exponent holds numbers too and only the all-ones pattern is NaN
+/* Decodes a small float: sign, `e` exponent bits and `m` mantissa bits, in the low bits of x. With
+ * `finite_top` the highest exponent also encodes numbers, and only the all-ones pattern is NaN
  * (f8_e4m3). */
 static double small_float(unsigned x, int e, int m, bool finite_top)
 {

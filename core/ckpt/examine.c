@@ -54,7 +54,7 @@ static void compare_chunk(const mr_st_tensor *t, const char *a, const char *b, i
         if (!isfinite(d))
             continue;
         out->max_abs = fmax(out->max_abs, d);
-        out->distance += d * d; // a sum of squares until the last chunk is done
+        out->distance += d * d; // the sum of squares; the root follows after the last chunk
     }
 }
 

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What rank 0 has left in ckpt/ for this save. */
+/* What rank 0 has written to ckpt/ for this save. */
 typedef struct news {
     int attempt;  // the newest invitation; 0: none
-    int64_t save; // the newest save of which there is anything
+    int64_t save; // newest save with any file
 } news;
 
 static mr_status look(const mr_save_job *job, news *out)
@@ -34,11 +34,11 @@ static mr_status look(const mr_save_job *job, news *out)
     return MR_OK;
 }
 
-/* One look at what rank 0 has left. *ended: the status is how the save ended. */
+/* Looks once at the files of rank 0. *ended: the save has ended, and the status is its result. */
 static mr_status listen(const mr_save_job *job, news *now, bool *ended)
 {
     MR_TRY(look(job, now));
-    // after the look: an outcome is there before rank 0 goes on
+    // read the outcome after that look: rank 0 writes it before it continues
     mr_status st = mr_save_read_outcome(job, ended);
     if (*ended || st != MR_OK)
         return st;
@@ -53,7 +53,7 @@ static mr_status listen(const mr_save_job *job, news *now, bool *ended)
     return st;
 }
 
-/* Leave the reason where rank 0 finds it. An invitation that is gone was taken back. */
+/* Writes the reason for rank 0. If the invitation is gone, rank 0 has withdrawn it. */
 static void note_failure(const mr_save_job *job, const char *dir)
 {
     char path[MR_SAVE_PATH], text[MR_SAVE_TEXT_MAX], host[72] = "";
@@ -65,7 +65,7 @@ static void note_failure(const mr_save_job *job, const char *dir)
     if (!mr_path_exists(dir) || mr_file_replace(path, text, strlen(text)) == MR_OK)
         return;
     mr_error_clear();
-    // a disk without room for the reason has room for a name, and that is what rank 0 waits for
+    // on a full disk, an empty file may still be possible; rank 0 waits for its name only
     const int fd = mr_io_table()->open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd >= 0)
         mr_io_table()->close(fd);
@@ -82,7 +82,7 @@ mr_status mr_save_follow(const mr_save_job *job)
             mr_status st = listen(job, &now, &ended);
             if (ended)
                 return st;
-            // an input error may be over next time
+            // an input error may not recur in the next attempt
             if (st != MR_OK)
                 now.attempt = 0;
         } while (now.attempt <= done && mr_save_pause_since(job, began, &pause_ns));

@@ -30,9 +30,9 @@ static bool ended_before(const char *rest, const mr_run_lock *lock)
            strtoll(rest + n + 1, NULL, 10) < mr_run_lock_fence(lock);
 }
 
-/* Put one name of ckpt/ back: a checkpoint takes its name again when the process was killed after
- * it had stepped aside and before its replacement was committed. Where the replacement is there,
- * the old one is removed. */
+/* Repairs one name of ckpt/: if a process was killed after it moved a checkpoint aside and before
+ * it committed the replacement, gives the checkpoint its name back. If the replacement exists,
+ * removes the old one. */
 static mr_status put_back(const mr_run_lock *lock, const char *name, const char *path)
 {
     char dir[MR_SAVE_PATH];
@@ -51,7 +51,7 @@ static mr_status remove_leftover(const mr_run_lock *lock, const char *name, cons
 {
     const char *rest;
     bool dead = mr_save_step_of(name, &rest) >= 0 && is_ours(rest, lock);
-    // outcomes of this launch may be waited for
+    // other ranks may still wait for outcomes of this launch
     if (strncmp(name, MR_SAVE_ENDED, sizeof MR_SAVE_ENDED - 1) == 0)
         dead = ended_before(name + sizeof MR_SAVE_ENDED - 1, lock);
     if (dead || strncmp(name, ".trash-", 7) == 0 || strncmp(name, "LATEST.tmp-", 11) == 0)
@@ -59,7 +59,7 @@ static mr_status remove_leftover(const mr_run_lock *lock, const char *name, cons
     return MR_OK;
 }
 
-/* Do `what` to each name in ckpt/, up to the first failure. */
+/* Calls `what` for each name in ckpt/, up to the first failure. */
 static mr_status for_each(const mr_run_lock *lock,
                           mr_status (*what)(const mr_run_lock *, const char *, const char *))
 {
@@ -111,8 +111,8 @@ mr_status mr_save_verify(const char *dir)
 
 /* ---- retention ---- */
 
-/* Remove a checkpoint so that no half of it can ever be opened: a rename hides it, then its
- * manifest is removed first. */
+/* Removes a checkpoint so that no partial one can ever be opened: renames it, then removes its
+ * manifest first. */
 static mr_status discard(const mr_run_lock *lock, int64_t step)
 {
     char dir[MR_SAVE_PATH], trash[MR_SAVE_PATH], ckpt[MR_SAVE_PATH], manifest[MR_SAVE_PATH];
@@ -141,8 +141,8 @@ mr_status mr_ckpt_drop_after(const mr_run_lock *lock, int64_t step)
     return st;
 }
 
-/* Is the checkpoint good? One that is known to be is not read again; a damaged one is set aside,
- * and `report` hears of it. */
+/* Is the checkpoint valid? Does not read one that was verified before. Sets a damaged one aside and
+ * calls `report`. */
 static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verified, int n_verified,
                     mr_ckpt_report *report, void *user)
 {
@@ -172,7 +172,7 @@ mr_status mr_save_retain(const mr_run_lock *lock, int keep, int64_t keep_every,
     int n, good = 0;
     MR_TRY(mr_ckpt_steps(mr_run_lock_dir(lock), &steps, &n));
     mr_status st = MR_OK;
-    // look for two good ones first among those that stay anyway
+    // look for two valid ones, first among those that are kept anyway
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n && st == MR_OK; i++) {
             bool stays = i < keep || (keep_every > 0 && steps[i] % keep_every == 0);

@@ -46,7 +46,7 @@ static int by_key(const void *pa, const void *pb)
     return order ? order : a->n - b->n;
 }
 
-/* The storages that the pickle names, sorted by key; the same may stand there many times. */
+/* Collects the storages that the pickle names, sorted by key. A storage may occur many times. */
 static mr_status sort_storages(mr_pickle *p, mr_torch_storage ***out, int *n)
 {
     int count = 0;

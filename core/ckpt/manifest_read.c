@@ -41,10 +41,10 @@ static bool natural(const json_t *v, int64_t *out)
 
 /* ---- files ---- */
 
-/* An entry of the list; the blocks stay text. */
+/* An entry of the list; the block hashes stay text. */
 typedef struct entry {
     reader *r;
-    json_t *rest; // what is small
+    json_t *rest; // the small members
     mr_json_part blocks, pieces;
     mr_ckpt_cut cut;
 } entry;
@@ -61,7 +61,7 @@ static mr_status take_file_member(void *user, const char *key, mr_json_part valu
     return json_object_set_new(e->rest, key, v) ? mr_fail_memory(64) : MR_OK;
 }
 
-/* The hashes of schema 1: a list of texts. */
+/* Block hashes of schema 1: a list of strings. */
 typedef struct hashes {
     mr_ckpt_file *file;
     int64_t n;
@@ -77,7 +77,7 @@ static mr_status take_hash(void *user, mr_json_part value)
     return MR_OK;
 }
 
-/* In schema 2 the hashes are one text, whose own hash is that of the file. */
+/* In schema 2 the block hashes are one string; the hash of the string is the hash of the file. */
 static mr_status read_hashes(entry *e, mr_ckpt_file *f)
 {
     hashes h = {.file = f};
@@ -120,7 +120,7 @@ static mr_status read_file(entry *e)
         !natural(json_object_get(v, "bytes"), &bytes) ||
         !natural(json_object_get(v, "block_bytes"), &block) || block != MR_CKPT_BLOCK)
         return mr_fail(MR_E_CKPT, "%s: files[%d] is not a file entry", r->path, r->m->n_files);
-    // no memory for more hashes than the text has
+    // allocate no more hashes than the text can contain
     size_t text = e->blocks.at ? (size_t)(e->blocks.end - e->blocks.at)
                                : json_string_length(json_object_get(v, "blocks"));
     if (bytes > INT64_MAX - MR_CKPT_BLOCK || mr_ckpt_blocks(bytes) > (int64_t)(text / 32))
@@ -216,7 +216,7 @@ static mr_status take_piece(void *user, mr_json_part value)
     return add_piece(r, x[0], x[1], x + 2, n);
 }
 
-/* Schema 1: one box, which is all of the tensor. */
+/* Schema 1: one box, which covers the whole tensor. */
 static mr_status take_whole(entry *e, const mr_st_tensor *t)
 {
     const json_t *box = json_object_get(e->rest, "box");
@@ -383,7 +383,7 @@ mr_status mr_manifest_read(const char *path, bool part, mr_manifest *m)
     if (st == MR_OK) {
         r.seen = json_object();
         st = r.seen ? read_all(&r, text, n) : mr_fail_memory(64);
-        // its bytes are as they were written, so this is no damage: another program wrote it
+        // the self hash matches, so the file is not damaged: another program wrote it
         if (st == MR_E_FORMAT)
             st = mr_fail(MR_E_CKPT, "%s", mr_error_last()->text);
     }

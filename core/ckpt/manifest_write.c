@@ -41,7 +41,7 @@ static int print_to(const char *data, size_t n, void *out)
     return 0;
 }
 
-/* Print a value, take it over; NULL: it could not be made. */
+/* Prints a value and frees it; NULL: its creation failed. */
 static void print_value(mr_text *out, json_t *v, size_t flags)
 {
     if (!v || json_dump_callback(v, print_to, out, flags))

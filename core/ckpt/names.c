@@ -68,8 +68,8 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Is the name in ckpt/ something else than a directory? A link counts as no checkpoint: whatever it
- * leads to has a name of its own. What cannot be looked at now may be one. */
+/* Is the name in ckpt/ something other than a directory? A link is not a checkpoint, because its
+ * target has another name. If lstat fails, it may be a directory. */
 static bool is_stray(const char *ckpt, const char *name)
 {
     char path[MR_SAVE_PATH];
@@ -99,7 +99,7 @@ mr_status mr_ckpt_steps(const char *run_dir, int64_t **steps, int *n)
     if (!list)
         return mr_fail_memory(sizeof *list * (size_t)count);
     qsort(list, (size_t)*n, sizeof *list, newest_first);
-    // a step counts once, also while its old directory is still aside
+    // count a step once, even while its old directory is aside
     int kept = 0;
     for (int i = 0; i < *n; i++)
         if (!kept || list[kept - 1] != list[i])

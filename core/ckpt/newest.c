@@ -14,7 +14,7 @@ static void announce(mr_ckpt_report *report, void *user, int64_t step, bool set_
         report(user, line);
 }
 
-// lack of memory, a newer format and a request to stop say nothing against a checkpoint
+// lack of memory, a newer format and a request to stop do not prove a checkpoint invalid
 static bool says_nothing(mr_status st)
 {
     return st == MR_E_MEMORY || st == MR_E_UNSUPPORTED || st == MR_E_STOPPED;
@@ -27,7 +27,8 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
     int64_t *steps;
     int n;
     *out = NULL;
-    // a checkpoint that cannot be put back is found where it is, and opening a saver tells why
+    // if a checkpoint cannot be renamed back, it is found under the other name; opening a saver
+    // reports the error
     if (lock && mr_save_repair(lock) != MR_OK)
         mr_error_clear();
     MR_TRY(mr_ckpt_steps(run_dir, &steps, &n));
@@ -49,8 +50,8 @@ mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock, mr_c
         mr_ckpt_close(c);
         if (says_nothing(st))
             break;
-        // what is absent or cannot be read may be back next time: only bytes that were read and do
-        // not fit prove damage
+        // a missing or unreadable file may be temporary. Only bytes that were read and do not match
+        // prove damage
         bool damaged = st == MR_E_FORMAT && lock;
         announce(report, user, steps[i], damaged);
         if (damaged)

@@ -13,16 +13,16 @@ typedef struct part {
     char *path;
     mr_safetensors *plain;
     mr_torch *torch;
-    int first; // which of all tensors is its first
+    int first; // number of its first tensor among all
 } part;
 
 struct mr_ckpt {
     char *path;
-    mr_manifest manifest; // of a checkpoint: facts are NULL for released weights
+    mr_manifest manifest; // of a checkpoint; its facts are NULL for released weights
     mr_blocks *blocks;    // its files
     part *parts;          // the files of released weights
     int n_parts, n;
-    mr_st_tensor *plain; // the tensors of all of them
+    mr_st_tensor *plain; // tensors of all parts
     const mr_st_tensor **tensors, **by_name;
 };
 
@@ -114,8 +114,8 @@ static const char *file_name(const part *p)
     return slash ? slash + 1 : p->path;
 }
 
-/* Plain files: every tensor of each, in order, but those that `where`, {tensor: file} of an index
- * or NULL, has in another file. */
+/* Takes the tensors of plain files in order. Leaves out a tensor that `where` ({tensor: file} of an
+ * index, or NULL) assigns to another file. */
 static mr_status take_tensors(mr_ckpt *c, const json_t *where)
 {
     int n = 0, at = 0, taken = 0;
@@ -161,7 +161,7 @@ static mr_status open_plain(mr_ckpt *c, const char *path)
 typedef struct index_file {
     mr_ckpt *ckpt;
     char *text;
-    mr_json_part map; // the weight_map; .at is NULL when there is none
+    mr_json_part map; // the weight_map; .at is NULL if it is missing
     json_t *files;    // an object used as a set
     json_t *where;    // {tensor: file}
 } index_file;
@@ -175,7 +175,7 @@ static mr_status take_map(void *user, const char *key, mr_json_part value)
         x->map = value;
         return MR_OK;
     }
-    // the rest is of no use here, but it has to be JSON
+    // other members are not used, but must be JSON
     json_t *v;
     MR_TRY(mr_json_parse(value, &v));
     json_decref(v);
@@ -256,10 +256,10 @@ static mr_status open_index(mr_ckpt *c, const char *path)
     return st;
 }
 
-/* ---- what a path means ---- */
+/* ---- opening a path ---- */
 
-/* A folder without a manifest: its index file, its only safetensors file, what its folder model/
- * holds (as in checkpoints of the reference), or its only file of torch. */
+/* Opens a folder without a manifest: its index file, its only safetensors file, the contents of its
+ * folder model/ (as in checkpoints of the reference), or its only torch file. */
 static mr_status open_folder(mr_ckpt *c, const char *dir)
 {
     char path[MR_SAVE_PATH], inner[MR_SAVE_PATH], **names;
@@ -435,14 +435,14 @@ mr_status mr_ckpt_missing(const mr_ckpt *c, const char *name)
 
 /* ---- read ---- */
 
-/* What is wanted of one tensor, and where it goes. */
+/* The requested bytes of one tensor, and their destination. */
 typedef struct wish {
     const mr_st_tensor *tensor;
     mr_span span;
     char *dst;
 } wish;
 
-/* A piece that holds some of a wish. */
+/* A piece that contains bytes of a wish. */
 typedef struct fetch {
     mr_ckpt *ckpt;
     const wish *wish;
@@ -451,7 +451,7 @@ typedef struct fetch {
     int64_t offset;
 } fetch;
 
-/* The list of fetches; without room it is only counted. */
+/* The list of fetches; if `list` is NULL, it is only counted. */
 typedef struct fetches {
     fetch *list;
     int n;
@@ -497,7 +497,7 @@ static void add_wish(mr_ckpt *c, const wish *w, fetches *to)
         add_fetch(to, (fetch){c, w, mr_span_stretch(0, t->bytes), t->file, t->offset});
         return;
     }
-    // tensors of a manifest stand inside its own rows, at their start
+    // a tensor of a manifest is the first member of mr_manifest_tensor
     const mr_manifest_tensor *row = (const mr_manifest_tensor *)t;
     for (int i = 0; i < row->n; i++) {
         const mr_piece *p = &c->manifest.pieces[row->first + i];

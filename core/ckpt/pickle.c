@@ -15,7 +15,7 @@ enum { OPS_MAX = 1000000, STACK_MAX = 100000, MEMO_MAX = 1000000 };
 
 /* ---- values ---- */
 
-/* The status of a value that may be NULL because mr_pickle_alloc failed and said why. */
+/* The status of a value; NULL: mr_pickle_alloc has failed and set the error. */
 static mr_status made(const mr_pickled *x)
 {
     return x ? MR_OK : mr_error_last()->code;
@@ -30,7 +30,7 @@ static mr_status push(mr_pickle *p, mr_pickled *x)
     return MR_OK;
 }
 
-/* Values that hold nothing of their own exist once. */
+/* Pushes a value without contents. Each kind of them exists once. */
 static mr_status push_bare(mr_pickle *p, mr_pickled_kind kind)
 {
     if (!p->bare[kind])
@@ -54,7 +54,7 @@ static mr_status pop(mr_pickle *p, mr_pickled **out)
     return MR_OK;
 }
 
-/* Lists and dictionaries grow by doubling whenever their length is a power of two. */
+/* Appends to a list or dictionary. The capacity doubles when the length is a power of two. */
 static mr_status append(mr_pickle *p, mr_pickled *to, mr_pickled *x)
 {
     bool full = to->n == 0 || (to->n >= 4 && (to->n & (to->n - 1)) == 0);
@@ -92,7 +92,7 @@ static mr_status take_number(mr_pickle *p, int bytes, int64_t *out)
     return MR_OK;
 }
 
-/* A value that lies in the pickle as it is: a text, or an integer too large for 8 bytes. */
+/* Pushes a value that stays in the pickle: a text, or an integer too large for 8 bytes. */
 static mr_status push_bytes(mr_pickle *p, mr_pickled_kind kind, size_t n)
 {
     const unsigned char *from = NULL;
@@ -103,7 +103,7 @@ static mr_status push_bytes(mr_pickle *p, mr_pickled_kind kind, size_t n)
     return push(p, x);
 }
 
-/* A text behind its length of `bytes` bytes. */
+/* Pushes a text; its length of `bytes` bytes comes first. */
 static mr_status push_text(mr_pickle *p, int bytes)
 {
     int64_t n = 0;
@@ -115,7 +115,7 @@ static mr_status push_text(mr_pickle *p, int bytes)
     return push_bytes(p, MR_P_TEXT, (size_t)n);
 }
 
-/* An integer behind its length of one byte. */
+/* Pushes an integer; its length of one byte comes first. */
 static mr_status push_integer(mr_pickle *p)
 {
     int64_t bytes = 0, x = 0;
@@ -137,7 +137,7 @@ static mr_status push_name(mr_pickle *p, const char *module, const char *name)
     return push(p, x);
 }
 
-/* Module and name on two lines. */
+/* Pushes a name: module and name are on two lines. */
 static mr_status line_name(mr_pickle *p)
 {
     char text[2][MR_TORCH_NAME];
@@ -152,7 +152,7 @@ static mr_status line_name(mr_pickle *p)
     return push_name(p, text[0], text[1]);
 }
 
-/* Module and name as the two newest values. */
+/* Pushes a name: module and name are the top two values. */
 static mr_status stack_name(mr_pickle *p)
 {
     char text[2][MR_TORCH_NAME];
@@ -169,7 +169,7 @@ static mr_status stack_name(mr_pickle *p)
 
 /* ---- containers ---- */
 
-/* Where the values above the newest mark begin. */
+/* Finds the first value above the newest mark. */
 static mr_status above_mark(const mr_pickle *p, int *from)
 {
     int at = p->n_stack;
@@ -181,7 +181,7 @@ static mr_status above_mark(const mr_pickle *p, int *from)
     return MR_OK;
 }
 
-/* The values from `from` on become one tuple; the stack ends at `keep` then. */
+/* Makes the values from `from` on one tuple, and cuts the stack at `keep`. */
 static mr_status collect(mr_pickle *p, int from, int keep)
 {
     int n = p->n_stack - from;
@@ -212,7 +212,7 @@ static mr_status counted_tuple(mr_pickle *p, int n)
     return collect(p, p->n_stack - n, p->n_stack - n);
 }
 
-/* The values from `from` on go into the container at the stack's new end, `keep`. */
+/* Moves the values from `from` on into the container below `keep`, and cuts the stack at `keep`. */
 static mr_status fill(mr_pickle *p, mr_pickled_kind into, int from, int keep)
 {
     int n = p->n_stack - from;
@@ -261,7 +261,7 @@ static mr_status recall(mr_pickle *p, int64_t at)
 
 /* ---- opcodes ---- */
 
-/* The two newest values, of which a call or an instance is made. */
+/* Replaces the top two values by the result of a call or an instance. */
 static mr_status apply(mr_pickle *p, mr_torch_made *make)
 {
     mr_pickled *args = NULL, *what = NULL, *x = NULL;
@@ -293,10 +293,10 @@ static mr_status step(mr_pickle *p, int op)
     int64_t x = 0;
     const unsigned char *passed = NULL;
     switch (op) {
-    // protocol and frame say nothing that is needed here
+    // protocol and frame: not needed
     case 0x80: return take(p, 1, &passed);
     case 0x95: return take(p, 8, &passed);
-    // constants and numbers; the value of a float is of no use
+    // constants and numbers; the value of a float is not used
     case 'N': return push_bare(p, MR_P_NOTHING);
     case 0x88: return push_number(p, 1);
     case 0x89: return push_number(p, 0);
@@ -329,7 +329,7 @@ static mr_status step(mr_pickle *p, int op)
     case 0x94: return remember(p, p->n_memo);
     case 'h': MR_TRY(take_number(p, 1, &x)); return recall(p, x);
     case 'j': MR_TRY(take_number(p, 4, &x)); return recall(p, x);
-    // what rebuild.c knows
+    // names, calls and storages, for rebuild.c
     case 'c': return line_name(p);
     case 0x93: return stack_name(p);
     case 'Q': return reference(p);

@@ -110,7 +110,7 @@ int64_t mr_save_number_in(const char *name, const char *prefix, const mr_save_ow
 
 /* ---- outcomes ---- */
 
-/* Remove those of saves before `save`: every rank has seen them. */
+/* Removes the outcomes of saves before `save`: every rank has read them. */
 void mr_save_forget_outcomes(const mr_save_owner *o, int64_t save)
 {
     char ckpt[MR_SAVE_PATH], path[MR_SAVE_PATH], **names;
@@ -135,7 +135,7 @@ void mr_save_tell_outcome(const mr_save_job *job, mr_status st)
     mr_error *why = st == MR_OK ? NULL : mr_error_copy(mr_error_last());
     if (st != MR_OK)
         mr_error_format(mr_error_last(), text, sizeof text);
-    // a rank that does not hear it waits until the next save or the deadline
+    // a rank that cannot read it waits until the next save or the deadline
     outcome_path(path, job->owner, job->save);
     if (mr_file_replace(path, text, strlen(text)) != MR_OK)
         mr_error_clear();
@@ -180,7 +180,7 @@ bool mr_save_pause_since(const mr_save_job *job, double began, int64_t *pause_ns
 
 /* ---- rank 0: the parts of all ranks ---- */
 
-/* Fail if a rank has left a note that it could not do its part. */
+/* Fails if a rank has written a note that it could not write its part. */
 static mr_status check_notes(const mr_save_job *job, const char *dir)
 {
     char path[MR_SAVE_PATH], *text;
@@ -210,7 +210,7 @@ static mr_status check_part(const mr_save_job *job, int attempt, int rank, const
         m->save != job->save || m->attempt != attempt || m->rank != rank || m->ranks != o->ranks ||
         strcmp(m->files[0].name, strrchr(file, '/') + 1))
         return mr_fail(MR_E_CKPT, "%s: is of another save or rank", path);
-    // take the size that the directory shows, not the one that the rank remembers
+    // check the size in the directory, not the one that the rank counted
     if (stat(file, &s))
         return mr_fail(MR_E_IO, "%s: cannot look at it: %s", file, strerror(errno));
     if (s.st_size != m->files[0].bytes)

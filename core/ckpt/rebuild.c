@@ -8,22 +8,22 @@
 
 #include <string.h>
 
-/* torch knows no tensor with more dimensions. */
+/* Most dimensions of a torch tensor. */
 enum { DIMENSIONS_MAX = 64 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
 typedef enum meaning {
-    DICTIONARY,        /* a call gives an empty dictionary */
-    SET,               /* a call gives its only argument, a list */
-    PLAIN,             /* a call gives something of no use here; the name alone may stand too */
+    DICTIONARY,        /* a call returns an empty dictionary */
+    SET,               /* a call returns its only argument, a list */
+    PLAIN,             /* a call returns an unused value; the name may also occur alone */
     REBUILD_TENSOR,    /* (storage, offset, size, stride, requires_grad, hooks, [metadata]) */
     REBUILD_TENSOR_V3, /* the same with the dtype before the metadata */
     REBUILD_PARAMETER, /* (tensor, requires_grad, hooks) */
-    REBUILD_OTHER,     /* a tensor of a kind that is not read; `why` says which */
-    STORAGE_TYPE,      /* of typed storages */
-    UNTYPED_STORAGE,   /* of bytes; the tensor has the dtype */
-    ELEMENT_TYPE,      /* a dtype of its own */
+    REBUILD_OTHER,     /* a tensor of an unsupported kind; `why` names it */
+    STORAGE_TYPE,      /* type of a typed storage */
+    UNTYPED_STORAGE,   /* type of a storage of bytes; the tensor has the dtype */
+    ELEMENT_TYPE,      /* a dtype */
 } meaning;
 
 #define NO_DTYPE(bytes, why) MR_ST_DTYPE_COUNT, (bytes), (why)
@@ -32,8 +32,8 @@ struct mr_torch_entry {
     const char *module, *name;
     meaning meaning;
     mr_st_dtype dtype;
-    int bytes;       /* per element, where dtype does not say it */
-    const char *why; /* such a tensor is not read */
+    int bytes;       /* per element, if dtype does not give it */
+    const char *why; /* reason why such a tensor is not read */
 };
 
 static const mr_torch_entry rows[] = {
@@ -88,7 +88,7 @@ static mr_status not_listed(const mr_pickle *p, const mr_torch_class *c)
         p->path, c->module, c->name);
 }
 
-/* A name that is not on the list may still turn out to be the class of a module. */
+/* A name that is not on the list may be the class of a module. */
 static mr_status new_class(mr_pickle *p, const char *module, const char *name, mr_pickled **out)
 {
     mr_torch_class *c = mr_pickle_alloc(p, sizeof *c);
@@ -174,7 +174,7 @@ mr_status mr_torch_reference(mr_pickle *p, mr_pickled *id, mr_pickled **out)
 {
     if (id->kind == MR_P_TUPLE && id->n > 0 && mr_pickled_is(id->items[0], "storage"))
         return new_storage(p, id, out);
-    // old files name a class together with its source: ('module', class, file, text)
+    // old files store a class with its source code: ('module', class, file, text)
     if (id->kind == MR_P_TUPLE && id->n == 4 && mr_pickled_is(id->items[0], "module") &&
         id->items[1]->kind == MR_P_CLASS) {
         *out = id->items[1];
@@ -204,7 +204,7 @@ static mr_status new_tensor(mr_pickle *p, mr_pickled **out)
     return MR_OK;
 }
 
-/* Shape and strides of a tensor that can be read. */
+/* Sets shape and strides of a tensor that can be read. */
 static mr_status set_shape(const mr_pickle *p, mr_torch_tensor *t, const mr_pickled *shape,
                            const mr_pickled *stride)
 {
@@ -300,12 +300,12 @@ static mr_pickled *member(const mr_pickled *dict, const char *key)
     return NULL;
 }
 
-/* The state of a module holds the dictionaries of its parameters, buffers and modules. */
+/* The state of a module contains the dictionaries of its parameters, buffers and modules. */
 static mr_status fill_module(mr_pickle *p, mr_torch_module *m, const mr_pickled *state)
 {
     if (state->kind != MR_P_DICT || m->parameters)
         return not_listed(p, m->class);
-    // many modules may share one large state: searching it counts as work
+    // many modules may share one large state, so a search in it counts as opcodes
     p->n_ops += state->n;
     m->parameters = member(state, "_parameters");
     m->buffers = member(state, "_buffers");
@@ -321,7 +321,7 @@ static mr_status fill_module(mr_pickle *p, mr_torch_module *m, const mr_pickled 
 
 mr_status mr_torch_build(mr_pickle *p, mr_pickled *object, mr_pickled *state)
 {
-    // the state of a dictionary holds versions of modules
+    // the state of a dictionary contains only versions of modules
     if (object->kind == MR_P_DICT)
         return MR_OK;
     if (object->kind == MR_P_MODULE)

@@ -25,8 +25,8 @@ struct mr_safetensors {
     bool has_meta;
 };
 
-/* The order of the data. An empty tensor stands before the one that starts at the same byte, and
- * several empty ones are ordered by name. */
+/* Orders tensors by their data. An empty tensor is before the one that starts at the same byte.
+ * Empty ones at the same byte are ordered by name. */
 static int by_offset(const void *pa, const void *pb)
 {
     const mr_st_tensor *a = pa, *b = pb;
@@ -50,8 +50,8 @@ static int by_key(const void *pa, const void *pb)
 
 /* ---- one member of the header ---- */
 
-/* The list with room for one more element behind the n that are there, perhaps moved; NULL when
- * memory runs out, the list stays as it was. */
+/* Grows the list for one more element after the n present ones, and may move it. NULL: no memory;
+ * the list is unchanged. */
 static void *with_room(void *list, int n, int *cap, size_t bytes)
 {
     if (n < *cap)
@@ -75,7 +75,7 @@ static mr_status read_dtype(const char *path, const char *name, const json_t *v,
 {
     const char *text = json_string_value(v);
     t->dtype = mr_st_dtype_from_name(text);
-    // our own spelling, "f32", is not one of the file's
+    // our own name "f32" is not valid in a file
     if (t->dtype == MR_ST_DTYPE_COUNT || strcmp(mr_st_dtype_file_name(t->dtype), text))
         return mr_fail(MR_E_FORMAT, "%s: tensor '%s': unknown dtype '%.40s'", path, name, text);
     return MR_OK;
@@ -111,7 +111,7 @@ static mr_status read_offsets(const char *path, const char *name, const json_t *
     return MR_OK;
 }
 
-/* The description of one tensor into *t, its offset still relative to the data. */
+/* Reads the description of one tensor into *t. The offset is still relative to the data. */
 static mr_status read_tensor(const char *path, const char *name, const json_t *v, mr_st_tensor *t)
 {
     const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape"),
@@ -147,7 +147,7 @@ static mr_status add_tensor(mr_safetensors *st, const char *name, mr_json_part v
     return status;
 }
 
-/* Key and text share one allocation, for there may be millions of short ones. */
+/* Stores key and text in one allocation, because there may be millions of short ones. */
 static mr_status keep_pair(mr_safetensors *st, mr_st_pair *p, const char *key, const char *text)
 {
     size_t key_bytes = strlen(key) + 1, text_bytes = strlen(text) + 1;
@@ -203,7 +203,7 @@ static mr_status sort_meta(mr_safetensors *st)
     return MR_OK;
 }
 
-/* No two tensors have one name. */
+/* Checks that no two tensors have the same name. */
 static mr_status check_names(const mr_safetensors *st)
 {
     const mr_st_tensor **list = mr_calloc((size_t)st->n + 1, sizeof *list);
@@ -220,8 +220,8 @@ static mr_status check_names(const mr_safetensors *st)
     return result;
 }
 
-/* The tensors, sorted by place, must cover the data without gap and without overlap. Their offsets
- * count from the start of the file afterwards. */
+/* Checks that the tensors, sorted by offset, cover the data without gap or overlap. Then makes the
+ * offsets relative to the start of the file. */
 static mr_status check_cover(mr_safetensors *st, int64_t data_at, int64_t data_bytes)
 {
     int64_t at = 0;
@@ -231,7 +231,7 @@ static mr_status check_cover(mr_safetensors *st, int64_t data_at, int64_t data_b
             return mr_fail(MR_E_FORMAT,
                            "%s: tensor '%s' starts at byte %lld of the data, expected %lld",
                            st->path, t->name, (long long)t->offset, (long long)at);
-        // this cannot overflow: it is the end that data_offsets gave
+        // no overflow: this is the end in data_offsets
         at += t->bytes;
         if (at > data_bytes)
             break;
@@ -257,7 +257,7 @@ static mr_status read_header(mr_safetensors *st, const char *text, int64_t lengt
     return check_cover(st, 8 + length, size - 8 - length);
 }
 
-/* Read the length word and the header behind it, and check both. */
+/* Reads and checks the length word and the header after it. */
 static mr_status read_start(mr_safetensors *st, int64_t header_max, int64_t size)
 {
     uint64_t length;
@@ -296,7 +296,7 @@ mr_status mr_safetensors_open(const char *path, int64_t header_max, mr_safetenso
     struct stat s;
     if (!(st->path = mr_strdup(path)))
         status = mr_fail_memory(strlen(path));
-    // opening a pipe that somebody put in the place of the file would wait for ever
+    // without O_NONBLOCK, opening a pipe would wait forever
     else if ((st->fd = mr_io_table()->open(path, O_RDONLY | O_NONBLOCK, 0)) < 0 ||
              fstat(st->fd, &s))
         status = mr_fail(MR_E_IO, "%s: cannot open: %s", path, strerror(errno));

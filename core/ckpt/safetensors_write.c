@@ -176,7 +176,7 @@ mr_status mr_safetensors_write(const char *path, const mr_ckpt_item *items, int 
     snprintf(slash ? slash + (slash == dir) : dir, 2, "%s", slash ? "" : ".");
     int fd = -1;
     st = mr_temporary_path(path, tmp, sizeof tmp);
-    // a failure names the file that was wanted
+    // an error names the final path, not the temporary one
     if (st == MR_OK && (fd = io->open(tmp, O_WRONLY | O_CREAT | O_TRUNC, 0644)) < 0)
         st = mr_fail(MR_E_IO, "%s: cannot create: %s", path, strerror(errno));
     if (st == MR_OK) {

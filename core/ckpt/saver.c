@@ -29,11 +29,11 @@ typedef struct buffer {
     mr_hash128 *blocks;
     int64_t cap_blocks;
     bool busy;
-    int64_t step, number, save; // of the save: its step, and its place among those that were taken
-                                // or skipped, and among all calls
+    int64_t step, number, save; // of the save: its step, its number among saves taken or skipped,
+                                // and its number among all calls
     json_t *meta;
     double copy_s, copied_at;
-    double began; // when its write could begin
+    double began; // time from which its write could begin
 } buffer;
 
 struct mr_saver {
@@ -41,23 +41,24 @@ struct mr_saver {
     mr_save_owner owner;
     mr_snapshot_layout layout;
     mr_window window;
-    int64_t half; // of the window; 0: a save is copied whole
+    int64_t half; // bytes of half a window; 0: a save is copied as a whole
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex; // guards all below
+    pthread_mutex_t mutex; // protects all fields below
     pthread_cond_t changed;
     bool stop, fenced;
-    _Atomic double parted_s; // when waiting for parts of other ranks ends
-    bool left_behind;        // closed while a save was stuck: the writer thread frees the saver
+    _Atomic double parted_s; // time at which waiting for the parts of other ranks ends
+    bool left_behind;        // the saver was closed while a save was stuck; the writer thread frees
+                             // it
     buffer buffers[BUFFERS];
-    buffer *queue[BUFFERS]; // oldest first; [0] is being written, unless the saver tends
+    buffer *queue[BUFFERS]; // oldest first; [0] is being written, unless `tending`
     int queued;
-    bool tending;       // old checkpoints are being removed; no buffer is needed for that
-    double tends_since; // when that began
-    int64_t saves;      // calls of mr_saver_save: as many on every rank
+    bool tending;       // old checkpoints are being removed, which needs no buffer
+    double tends_since; // start time of that
+    int64_t saves;      // number of calls of mr_saver_save, equal on every rank
     int64_t newest;     // number of the newest save, written or skipped
     bool newest_failed; // that save ended without a commit
-    char reason[512];   // why the last save without a commit ended
+    char reason[512];   // error of the last save that ended without a commit
     mr_saver_status status;
     mr_saver_event events[EVENTS];
     int first_event, n_events;
@@ -84,7 +85,7 @@ static mr_saver_event *add_event(mr_saver *s, mr_saver_kind kind, int64_t step)
     return e;
 }
 
-/* Count a save that ended without a commit, and keep this thread's error as the reason. */
+/* Counts a save that ended without a commit, and keeps this thread's error as the reason. */
 static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step, int64_t number)
 {
     mr_saver_event *e = add_event(s, kind, step);
@@ -94,8 +95,8 @@ static void add_failure(mr_saver *s, mr_saver_kind kind, int64_t step, int64_t n
     s->newest_failed = s->newest_failed || number == s->newest;
 }
 
-/* Of several ranks the first alone counts: the others hear of the end of a save now sooner, now
- * later than it does, and would end the run at another save, with another reason. */
+/* With several ranks, only the first one decides. The others learn about the end of a save earlier
+ * or later, and would end the run at another save, with another reason. */
 static mr_status verdict(const mr_saver *s)
 {
     if (s->fenced)
@@ -106,8 +107,8 @@ static mr_status verdict(const mr_saver *s)
                    s->status.failures_in_row, s->reason);
 }
 
-/* May a save begin? Of several ranks each takes all saves until the run ends: one that the first
- * rank alone refused would find the others waiting for it. */
+/* May a save begin? With several ranks, each rank accepts all saves until the run ends. If only the
+ * first rank refused one, the others would wait for it. */
 static mr_status may_save(mr_saver *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -141,7 +142,7 @@ static bool stuck(const mr_saver *s)
     return mr_now_s() >= began + s->opt.deadline_s;
 }
 
-/* Wait until `done` holds: true; or until a save is stuck or `timeout_s` have passed: false. */
+/* Waits until `done` is true. False: a save is stuck, or `timeout_s` have passed. */
 static bool wait_until(mr_saver *s, bool (*done)(const mr_saver *), double timeout_s)
 {
     for (double limit = mr_now_s() + timeout_s; !done(s);) {
@@ -183,7 +184,7 @@ static void report(void *user, const char *line)
 
 static void tend(mr_saver *s, int64_t step)
 {
-    // the newest commits are known to be good because they were read back
+    // the newest commits are valid, because they were read back
     if (s->n_verified == VERIFIED)
         memmove(s->verified, s->verified + 1, sizeof s->verified[0] * (size_t)--s->n_verified);
     s->verified[s->n_verified++] = step;
@@ -195,7 +196,7 @@ static void tend(mr_saver *s, int64_t step)
     report(s, line);
 }
 
-/* The same for the writer's loop, which holds the mutex: it is free meanwhile. */
+/* The same for the writer's loop; unlocks the mutex meanwhile. */
 static void tend_unlocked(mr_saver *s, int64_t step)
 {
     s->tending = true, s->tends_since = mr_now_s();
@@ -206,8 +207,8 @@ static void tend_unlocked(mr_saver *s, int64_t step)
     s->tending = false;
 }
 
-/* Make durable what the run's journal tells up to this step, before the checkpoint is. A sync works
- * through any descriptor of the file, so the journal's own is not needed. */
+/* Syncs the run's journal up to this step before the checkpoint. A sync works with any descriptor
+ * of the file, so it does not need the journal's descriptor. */
 static void sync_journal(mr_saver *s, int64_t step)
 {
     const mr_io *io = mr_io_table();
@@ -228,14 +229,14 @@ static void sync_journal(mr_saver *s, int64_t step)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* Rank 0: attempt after attempt, and the outcome for the other ranks. */
+/* Runs the attempts of rank 0, and writes the outcome for the other ranks. */
 static mr_status lead(mr_saver *s, const mr_save_job *job)
 {
     mr_status st = MR_OK;
     sync_journal(s, job->step);
     for (int attempt = 1;; attempt++) {
         bool final;
-        // what the last attempt left behind and could not remove can perhaps be removed now
+        // retry to remove the files that the last attempt could not remove
         if (s->untidy && mr_save_sweep(s->opt.lock) != MR_OK)
             mr_error_clear();
         st = mr_save_attempt(job, attempt, &final);
@@ -256,8 +257,8 @@ static mr_status write_one(mr_saver *s, buffer *b)
 {
     mr_save_job job = {.owner = &s->owner,
                        .save = b->save,
-                       // so that a rank which does not answer is reported before the save counts as
-                       // stuck
+                       // half the deadline: a rank that does not answer is reported before the save
+                       // counts as stuck
                        .patience_s = s->opt.deadline_s / 2,
                        .parted_s = &s->parted_s,
                        .step = b->step,
@@ -274,7 +275,7 @@ static mr_status write_one(mr_saver *s, buffer *b)
     if (st == MR_OK) {
         mr_saver_event *e = add_event(s, MR_SAVER_COMMIT, b->step);
         mr_ckpt_dir(s->owner.dir, b->step, e->text, sizeof e->text);
-        // of a save that the caller waits for, all is copy
+        // if the caller waits for the save, all of it counts as copy
         e->write_s = s->half ? 0 : mr_now_s() - b->copied_at;
         e->copy_s = s->half ? mr_now_s() - b->copied_at : b->copy_s;
         s->status.commits++, s->status.failures_in_row = 0, s->status.last_commit = b->step;
@@ -286,7 +287,7 @@ static mr_status write_one(mr_saver *s, buffer *b)
     return st;
 }
 
-/* The lock goes last: who sees it released knows that nothing of the saver is left. */
+/* Releases the lock last: when it is free, no part of the saver remains. */
 static void destroy(mr_saver *s)
 {
     mr_run_lock *lock = s->opt.lock;
@@ -321,7 +322,7 @@ static void *writer(void *arg)
         s->queue[0] = s->queue[1];
         s->queued--;
         b->busy = false;
-        // the buffer is free for the next save while old checkpoints are removed
+        // the next save can use the buffer while old checkpoints are removed
         if (st == MR_OK && s->owner.lock)
             tend_unlocked(s, b->step);
         if (s->queued)
@@ -377,7 +378,7 @@ mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&s->changed, &attr);
     pthread_condattr_destroy(&attr);
-    // signals are for the thread that trains
+    // the writer thread receives no signals; the training thread handles them
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -465,7 +466,7 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n, int bu
         fail_stuck(s);
     for (int i = 0; i < buffers && good; i++) {
         good = fit(s, &s->buffers[i]);
-        // the system hands out pages when they are written first: let that be now
+        // the system allocates pages at the first write, so write them now
         if (good)
             memset(s->buffers[i].image, 0, (size_t)image_bytes(s));
     }
@@ -479,9 +480,8 @@ mr_status mr_saver_prepare(mr_saver *s, const mr_ckpt_item *items, int n, int bu
 
 /* ---- save ---- */
 
-/* Returns a free buffer with room for the image, or NULL when none is free; the reason is this
- * thread's error. A slow disk shall slow the run and not end it, so the save whose skipping would
- * stop the run waits for a buffer. */
+/* Returns a free buffer for the image, or NULL; this thread's error is the reason. A slow disk must
+ * slow the run but not end it, so a save waits for a buffer if skipping it would end the run. */
 static buffer *take_buffer(mr_saver *s, bool wait)
 {
     buffer *b = NULL;
@@ -506,7 +506,7 @@ static buffer *take_buffer(mr_saver *s, bool wait)
     return b;
 }
 
-/* The number of a save that begins; the mutex is held. */
+/* Returns the number of a new save; the caller holds the mutex. */
 static int64_t number_save(mr_saver *s)
 {
     s->newest_failed = false;
@@ -536,7 +536,7 @@ static mr_status parse_meta(const char *text, json_t **out)
     return st;
 }
 
-/* Copy pieces into the window as the writer asks for them, until the save has ended. */
+/* Copies pieces into the window as the writer requests them, until the save has ended. */
 static mr_status serve(mr_saver *s, const mr_ckpt_item *items, const buffer *b)
 {
     mr_window_piece piece;
@@ -558,7 +558,7 @@ static mr_status serve(mr_saver *s, const mr_ckpt_item *items, const buffer *b)
     return st;
 }
 
-/* Hand a buffer to the writer thread. */
+/* Passes a buffer to the writer thread. */
 static void queue(mr_saver *s, buffer *b, int64_t step, int64_t save, json_t *meta)
 {
     pthread_mutex_lock(&s->mutex);
@@ -579,7 +579,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     if (step < 0 || step > 999999999999)
         return mr_fail(MR_E_USAGE, "checkpoint step %lld: expected 0 to 999999999999",
                        (long long)step);
-    // of several ranks, one may own nothing but padding
+    // with several ranks, a rank may own only padding
     if (n < (s->owner.ranks == 1))
         return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
     MR_TRY(may_save(s));
@@ -587,7 +587,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
     if (s->owner.lock)
         MR_TRY(parse_meta(meta_json, &meta));
     mr_status st = take_layout(s, items, n);
-    // a save that one rank skips is lost for all
+    // with several ranks always wait: a save that one rank skips is lost for all
     buffer *b = st == MR_OK ? take_buffer(s, wait || s->owner.ranks > 1) : NULL;
     if (!b) {
         json_decref(meta);
@@ -618,7 +618,7 @@ mr_status mr_saver_wait(mr_saver *s, double timeout_s)
 {
     pthread_mutex_lock(&s->mutex);
     mr_status st = MR_OK;
-    // all saves may have ended although the removal of old checkpoints has not
+    // all saves may have ended while the removal of old checkpoints continues
     if (!wait_until(s, settled, timeout_s) && !idle(s))
         st = fail_stuck(s);
     else if (s->newest_failed)

@@ -52,7 +52,7 @@ static mr_status lay_out(mr_snapshot_layout *l, const mr_ckpt_item *items, int n
     static const mr_st_pair format = {"format", "moonreel"};
     l->items = mr_arena_alloc(&l->arena, sizeof *items * (size_t)n);
     l->offsets = mr_arena_alloc(&l->arena, sizeof *l->offsets * (size_t)n);
-    // in the file, a part of a tensor is a tensor of its own
+    // in the file, a part of a tensor is a separate tensor
     mr_ckpt_item *parts = mr_arena_alloc(&l->arena, sizeof *parts * (size_t)n);
     if (!l->items || !l->offsets || !parts)
         return mr_fail_memory(sizeof *items * (size_t)n);
@@ -82,9 +82,9 @@ mr_status mr_snapshot_make(mr_snapshot_layout *l, const mr_ckpt_item *items, int
 
 /* ---- copy and hash ---- */
 
-/* Threads draw the numbers of blocks and work on what they have drawn. When all tensors are in host
- * memory, that means to copy the block and to hash it. A copy function is called by the caller's
- * thread alone, which copies block after block; the others hash blocks [first, copied). */
+/* Each thread takes block numbers. If all tensors are in host memory, it copies and hashes these
+ * blocks. Only the caller's thread calls a copy function: it copies all blocks in order, and the
+ * other threads hash blocks [first, copied). */
 typedef struct work {
     const mr_snapshot_layout *l;
     const mr_ckpt_item *items;
@@ -92,12 +92,12 @@ typedef struct work {
     mr_hash128 *blocks;
     int64_t first, end; // blocks
     bool host;
-    _Atomic int64_t copied, drawn; // blocks before these
+    _Atomic int64_t copied, drawn; // blocks before these numbers
     _Atomic bool given_up;
 } work;
 
-/* The last item that starts at byte `at` or before. Of several that start at one byte this is the
- * last, and all others are empty. */
+/* The last item that starts at or before byte `at`. If several start at the same byte, all but the
+ * last are empty. */
 static int item_at(const mr_snapshot_layout *l, int64_t at)
 {
     int lo = 0, hi = l->n - 1;
@@ -147,7 +147,7 @@ static void *take_blocks(void *arg)
     for (int64_t i; (i = w->drawn++) < w->end;) {
         if (w->host)
             (void)copy_block(w, i); // a copy in host memory cannot fail
-        // the copy is at most a few blocks behind, and a copy that fails ends this wait too
+        // the copy is at most a few blocks behind; a failed copy ends this wait too
         else
             while (w->copied <= i) {
                 if (w->given_up)

@@ -1,5 +1,5 @@
-/* ckpt: parts of tensors. A box and a range of elements are both runs of consecutive bytes, counted
- * in row-major order from the tensor's first; so is a stretch of a tensor that a reader wants.
+/* ckpt: parts of tensors. A box, a range of elements and a requested part of a tensor are all runs
+ * of consecutive bytes, counted in row-major order from the first byte of the tensor.
  * Licence: Apache-2.0 */
 #include "ckpt/room.h"
 
@@ -24,7 +24,7 @@ static mr_status check_box(const mr_st_tensor *t, const mr_ckpt_slice *box, int6
     for (int d = 0; d < t->rank; d++) {
         if (box->from[d] < 0 || box->from[d] > box->to[d] || box->to[d] > t->shape[d])
             return fail_outside(t->name, "box", box->from[d], box->to[d], t->shape[d]);
-        // no overflow: the tensor's own count of elements has none
+        // no overflow: the element count of the whole tensor has none
         *elements *= box->to[d] - box->from[d];
     }
     return MR_OK;
@@ -35,7 +35,7 @@ static mr_span box_span(const mr_st_tensor *t, const mr_ckpt_slice *box, int64_t
     mr_span r = {.run = size, .runs = 1};
     int d = t->rank;
     int64_t stride = size;
-    // dimensions that are taken whole, from the last on, and one more make the run
+    // a run is formed by the last dimensions that are taken whole, and one more
     for (bool whole = true; d > 0 && whole; d--) {
         whole = box->from[d - 1] == 0 && box->to[d - 1] == t->shape[d - 1];
         r.first += box->from[d - 1] * stride;
@@ -89,7 +89,7 @@ int64_t mr_span_start(const mr_span *r, int64_t i)
     return at;
 }
 
-/* The first run that ends behind byte `at`; r->runs when none does. */
+/* The first run that ends after byte `at`; r->runs if none does. */
 static int64_t find_run(const mr_span *r, int64_t at)
 {
     int64_t lo = 0, hi = r->runs;
@@ -154,7 +154,7 @@ mr_status mr_ckpt_slice_item(const mr_ckpt_item *item, char *name, size_t cap, m
     out->slice = (mr_ckpt_slice){0};
     out->name = name;
     size_t at = (size_t)snprintf(name, cap, "%s", item->name);
-    // all of a tensor has its own name and shape; whoever lays out the file reports bad ones
+    // a whole tensor keeps its name and shape; the layout of the file checks them
     if (s->cut == MR_CKPT_ALL)
         return MR_OK;
     MR_TRY(item_span(item, &span));
@@ -164,7 +164,7 @@ mr_status mr_ckpt_slice_item(const mr_ckpt_item *item, char *name, size_t cap, m
         at += (size_t)snprintf(name + at, cap - at, "%c%lld:%lld", d ? ',' : '[',
                                (long long)s->from[d], (long long)s->to[d]);
     }
-    // a box of a scalar is all of it, too
+    // a box of a scalar is the whole scalar
     if (out->rank && at < cap)
         snprintf(name + at, cap - at, "]");
     return MR_OK;

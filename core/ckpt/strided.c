@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* n elements that lie `stride` elements apart. */
+/* Copies n elements at a distance of `stride` elements. */
 static void copy_run(const char *from, size_t size, int64_t stride, int64_t n, char *out)
 {
     if (stride == 1) {
@@ -21,14 +21,14 @@ void mr_strided_gather(const void *first, size_t size, int rank, const int64_t *
         memcpy(out, first, size * (size_t)n);
         return;
     }
-    // the position of the first requested element, and its place
+    // index of the first requested element, and its offset
     int64_t index[MR_ST_RANK_MAX], at = 0;
     for (int d = rank - 1; d >= 0; d--) {
         index[d] = from % shape[d];
         from /= shape[d];
         at += index[d] * stride[d];
     }
-    // row after row: the rest of the last dimension, then one step in those before it
+    // copy row by row: the rest of the last dimension, then increment the dimensions before it
     int last = rank - 1;
     for (char *to = out; n > 0;) {
         int64_t run = MR_MIN(shape[last] - index[last], n);

@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* OVERLAP_MAX bounds tensors whose elements lie on each other: an expanded one may have any shape
- * over few bytes. */
+/* OVERLAP_MAX limits tensors whose elements overlap: an expanded tensor may have any shape over few
+ * bytes. */
 enum { PICKLE_MAX = 8 << 20, NAMES_MAX = 16 << 20, OVERLAP_MAX = 64 << 20 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
-/* A tensor with its place; at.offset is that of its first element in the file. */
+/* A tensor with its place; at.offset is the file offset of its first element. */
 typedef struct placed {
     mr_st_tensor at;
     int64_t stride[MR_ST_RANK_MAX];
@@ -31,14 +31,14 @@ struct mr_torch {
     int fd;
     int64_t size;
     bool is_zip;
-    char folder[MR_ENTRY_NAME]; // of the entries of a zip
+    char folder[MR_ENTRY_NAME]; // folder of the entries of a zip
     mr_entries entries;
     mr_arena arena; // names
     placed *tensors;
     mr_st_refused *refused;
     int n, cap, n_refused, cap_refused;
     size_t names; // bytes of names and records so far
-    char *span;   // what the strided tensor `span_of` needs of its storage
+    char *span;   // bytes of the storage that the strided tensor `span_of` needs
     int span_of;
 };
 
@@ -71,8 +71,8 @@ static bool is_dense(const mr_torch_tensor *x)
     return true;
 }
 
-/* Elements from the first one to the last one in storage, both counted; false: too many to count.
- */
+/* Counts the storage elements from the first to the last one of the tensor, inclusive; false:
+ * overflow. */
 static bool reach_of(const mr_torch_tensor *x, int64_t *reach)
 {
     *reach = x->at.bytes > 0;
@@ -85,7 +85,7 @@ static bool reach_of(const mr_torch_tensor *x, int64_t *reach)
     return true;
 }
 
-/* Where the tensor lies in the file, with all bounds checked. */
+/* Finds the place of a tensor in the file and checks all bounds. */
 static mr_status place(const mr_torch *t, const char *name, const mr_torch_tensor *x, placed *out)
 {
     const mr_torch_storage *s = x->storage;
@@ -98,7 +98,7 @@ static mr_status place(const mr_torch *t, const char *name, const mr_torch_tenso
         return BAD("%s: tensor '%.100s': its storage '%.*s' has %lld bytes, expected %lld", t->path,
                    name, MR_MIN(s->key->n, 40), s->key->text, (long long)e->bytes,
                    (long long)s->bytes);
-    // in elements of the tensor, whose storage may be one of plain bytes
+    // in elements of the tensor, because the storage may consist of bytes
     int64_t window = s->window * s->size / size;
     if (!reach_of(x, &reach) || reach > window || x->first > window - reach)
         return BAD("%s: tensor '%.100s' reaches past its storage", t->path, name);
@@ -155,7 +155,7 @@ static mr_status add_tensor(void *user, const char *name, const mr_torch_tensor 
 
 /* ---- the two forms of file ---- */
 
-/* Exactly one entry is called FOLDER/data.pkl; it names the folder of all others. */
+/* Exactly one entry is named FOLDER/data.pkl; FOLDER is the folder of all others. */
 static mr_status find_folder(mr_torch *t)
 {
     static const char tail[] = "/data.pkl";
@@ -178,7 +178,7 @@ static mr_status check_byte_order(mr_torch *t)
     char order[16] = "";
     mr_entry *e = find(t, "byteorder");
     if (!e)
-        return MR_OK; // older versions wrote none, and only on little-endian machines
+        return MR_OK; // older versions did not write this entry; their files are little-endian
     if (e->bytes < (int64_t)sizeof order)
         MR_TRY(mr_entry_read(t->path, t->fd, e, order));
     return strcmp(order, "little") == 0
@@ -186,7 +186,7 @@ static mr_status check_byte_order(mr_torch *t)
                : BAD("%s: byte order '%s'; expected little", t->path, order);
 }
 
-/* The first bytes of the file that can hold pickles, or the one pickle of a zip. */
+/* Reads the first bytes of a file, which may contain pickles, or the single pickle of a zip. */
 static mr_status read_pickles(mr_torch *t, mr_entry *e, char **text, size_t *bytes)
 {
     int64_t n = e ? e->bytes : MR_MIN(t->size, (int64_t)PICKLE_MAX);
@@ -218,7 +218,7 @@ static mr_status open_file(mr_torch *t)
     struct stat s;
     char head[4], *text = NULL;
     size_t bytes = 0;
-    // opening a pipe that somebody put in the place of the file would wait for ever
+    // without O_NONBLOCK, opening a pipe would wait forever
     t->fd = mr_io_table()->open(t->path, O_RDONLY | O_NONBLOCK, 0);
     if (t->fd < 0 || fstat(t->fd, &s))
         return mr_fail(MR_E_IO, "%s: cannot open: %s", t->path, strerror(errno));
@@ -304,7 +304,7 @@ static void drop_span(mr_torch *t)
     t->span = NULL;
 }
 
-/* Read the stretch of storage that the strided tensor i lies in, once. */
+/* Reads the storage range of the strided tensor i, once. */
 static mr_status hold_span(mr_torch *t, int i)
 {
     const placed *x = &t->tensors[i];
@@ -330,7 +330,7 @@ static mr_status gather(const placed *x, const char *span, char *dst, int64_t of
         mr_strided_gather(span, size, x->at.rank, x->at.shape, x->stride, from, elements, dst);
         return MR_OK;
     }
-    // a range that begins or ends inside an element
+    // the range begins or ends inside an element
     char *whole = mr_alloc((size_t)elements * size);
     if (!whole)
         return mr_fail_memory((size_t)elements * size);
@@ -352,7 +352,7 @@ mr_status mr_torch_read(mr_torch *t, int i, void *dst, int64_t offset, int64_t n
             drop_span(t);
         return st;
     }
-    // a storage that is wanted whole is read and compared in one go
+    // if the whole storage is requested, read and compare it at once
     if (n == x->storage->bytes)
         return mr_entry_read(t->path, t->fd, x->storage, dst);
     MR_TRY(prove(t, x->storage));

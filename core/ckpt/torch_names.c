@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* A dictionary may stand in many others, so the ways to it can be very many more than the values
- * of the pickle: the work is bounded by the entries that are passed. */
+/* A dictionary may be in many others, so there can be far more paths than values in the pickle.
+ * PASSED_MAX limits the number of visited entries. */
 enum { DEPTH_MAX = 64, PASSED_MAX = 1000000 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
@@ -29,8 +29,8 @@ static bool is_in(const mr_pickled *list, const mr_pickled *text)
     return false;
 }
 
-/* The values of a dictionary whose keys are texts, except those that `without` lists. The first
- * `used` bytes of the name lead to it; *any is set when it leads to a tensor. */
+/* Names the values of a dictionary that have text keys, except the keys in `without`. The first
+ * `used` bytes of the name are its prefix. *any: the dictionary contains a tensor. */
 static mr_status name_entries(walk *w, mr_pickled *dict, const mr_pickled *without, size_t used,
                               bool *any)
 {
@@ -67,7 +67,7 @@ static mr_status name_value(walk *w, mr_pickled *x, size_t used, bool *any)
         *any = true;
         return w->found(w->user, w->name, x->tensor);
     }
-    // what leads to no tensor is walked once
+    // a value without tensors is visited only once
     if ((x->kind != MR_P_DICT && x->kind != MR_P_MODULE) || x->barren)
         return MR_OK;
     if (w->depth == DEPTH_MAX || x->open)

@@ -24,7 +24,7 @@ void mr_window_fini(mr_window *w)
     pthread_mutex_destroy(&w->mutex);
 }
 
-/* Wait for a change, but not for long; the mutex is held. */
+/* Waits for a change for a short time; the caller holds the mutex. */
 static void wait_a_while(mr_window *w)
 {
     struct timespec t;
@@ -83,7 +83,7 @@ mr_window_state mr_window_wait(mr_window *w, mr_window_piece *out)
 void mr_window_filled(mr_window *w, const mr_window_piece *piece)
 {
     pthread_mutex_lock(&w->mutex);
-    // the writer may have begun again meanwhile: then this piece is of no use
+    // if the writer has restarted meanwhile, ignore this piece
     if (piece->attempt == w->attempt)
         w->copied += piece->n;
     pthread_cond_broadcast(&w->changed);

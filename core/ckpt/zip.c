@@ -14,7 +14,7 @@ enum { ENTRIES_MAX = 200000, PIECE = 1 << 20 };
 
 #define BAD(...) mr_fail(MR_E_FORMAT, __VA_ARGS__)
 
-/* ---- a descriptor as minizip wants to see it ---- */
+/* ---- file functions for minizip ---- */
 
 typedef struct stream {
     int fd;
@@ -71,7 +71,7 @@ static int stream_nothing(voidpf user, voidpf handle)
 
 /* ---- the list ---- */
 
-/* The entry that minizip stands at. */
+/* Reads the current entry of minizip. */
 static mr_status read_entry(const char *path, unzFile zip, int64_t size, mr_entry *e)
 {
     unz_file_info64 info;
@@ -84,13 +84,13 @@ static mr_status read_entry(const char *path, unzFile zip, int64_t size, mr_entr
     if (info.compression_method != 0 || info.flag & 1 ||
         info.compressed_size != info.uncompressed_size)
         return BAD("%s: entry '%s' is compressed or encrypted; expected stored data", path, name);
-    // opening compares the entry's own header with the list
+    // opening compares the header of the entry with the list
     if (unzOpenCurrentFile(zip) != UNZ_OK)
         return BAD("%s: entry '%s': its two headers differ", path, name);
     *e = (mr_entry){.at = (int64_t)unzGetCurrentFileZStreamPos64(zip),
                     .bytes = (int64_t)info.uncompressed_size,
                     .crc = (uint32_t)info.crc,
-                    // a setting of torch omits checksums and writes zero instead
+                    // torch can omit checksums; it then writes zero
                     .has_sum = info.crc != 0};
     unzCloseCurrentFile(zip);
     if (e->at <= 0 || e->at > size || e->bytes < 0 || e->bytes > size - e->at)
@@ -182,7 +182,7 @@ mr_status mr_zip_list(const char *path, int fd, int64_t size, mr_entries *out)
                    path);
 }
 
-/* Without zips there are only entries of older files, which have no sums. */
+/* In a build without zip support, only older files are read; their entries have no checksums. */
 mr_status mr_entry_read(const char *path, int fd, mr_entry *e, void *dst)
 {
     return mr_file_read_at(fd, dst, (size_t)e->bytes, e->at, path);
