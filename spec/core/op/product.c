@@ -64,25 +64,6 @@ int dnnl_primitive_execute(const void *primitive, void *stream, int n, const voi
     return broken || !real.at ? RUNTIME_ERROR : real.call(primitive, stream, n, args);
 }
 
-/* Relative L2 error of c against c0 + a b + bias. */
-static double error(const mr_product_spec *s, const void *a, const void *b, const void *bias,
-                    const float *c0, const void *c)
-{
-    double diff = 0, norm = 0;
-    for (int64_t i = 0; i < s->batch; i++)
-        for (int64_t r = 0; r < s->m; r++)
-            for (int64_t j = 0; j < s->n; j++) {
-                double want = (s->bias ? get(bias, j, s->in) : 0) +
-                              (s->accumulate ? (double)c0[i * s->c_batch + r * s->c_row + j] : 0);
-                for (int64_t p = 0; p < s->k; p++)
-                    want += get(a, i * s->a_batch + r * s->a_row + p * s->a_col, s->in) *
-                            get(b, i * s->b_batch + p * s->b_row + j * s->b_col, s->in);
-                double d = get(c, i * s->c_batch + r * s->c_row + j, s->out) - want;
-                diff += d * d, norm += want * want;
-            }
-    return sqrt(diff / MR_MAX(norm, 1e-30));
-}
-
 typedef struct shape {
     int64_t batch, m, n, k;
     bool ta, tb, bias, accumulate;
@@ -106,34 +87,85 @@ static const shape shapes[] = {
     {1, 1160, 70, 769, 1, 0, 0, 1, MR_F32, MR_F32},
 };
 
+/* The strides of a product of that shape; rows of C are padded by 3 elements. */
+static mr_product_spec spec_of(const shape *x)
+{
+    return (mr_product_spec){.batch = x->batch,
+                             .m = x->m,
+                             .n = x->n,
+                             .k = x->k,
+                             .a_row = x->ta ? 1 : x->k,
+                             .a_col = x->ta ? x->m : 1,
+                             .b_row = x->tb ? 1 : x->n,
+                             .b_col = x->tb ? x->k : 1,
+                             .a_batch = x->m * x->k,
+                             .b_batch = x->k * x->n,
+                             .c_row = x->n + 3,
+                             .c_batch = x->m * (x->n + 3),
+                             .in = x->in,
+                             .out = x->out,
+                             .bias = x->bias,
+                             .accumulate = x->accumulate};
+}
+
+typedef struct operands {
+    void *a, *b, *bias;
+    float *c0;
+} operands;
+
+static operands operands_of(const shape *x)
+{
+    return (operands){fill(x->batch * x->m * x->k, x->in, 1),
+                      fill(x->batch * x->k * x->n, x->in, 2), fill(x->n, x->in, 3),
+                      fill(x->batch * x->m * (x->n + 3), MR_F32, 4)};
+}
+
+static void release(operands o)
+{
+    free(o.a), free(o.b), free(o.bias), free(o.c0);
+}
+
+/* c0 + a b + bias in f64, with the strides of C. */
+static double *sums(const mr_product_spec *s, const operands *o)
+{
+    double *out = calloc((size_t)(s->batch * s->c_batch + 1), sizeof *out);
+    for (int64_t i = 0; i < s->batch; i++)
+        for (int64_t r = 0; r < s->m; r++)
+            for (int64_t j = 0; j < s->n; j++) {
+                int64_t at = i * s->c_batch + r * s->c_row + j;
+                double want = (s->bias ? get(o->bias, j, s->in) : 0) +
+                              (s->accumulate ? (double)o->c0[at] : 0);
+                for (int64_t p = 0; p < s->k; p++)
+                    want += get(o->a, i * s->a_batch + r * s->a_row + p * s->a_col, s->in) *
+                            get(o->b, i * s->b_batch + p * s->b_row + j * s->b_col, s->in);
+                out[at] = want;
+            }
+    return out;
+}
+
+/* Relative L2 error of c. */
+static double error(const mr_product_spec *s, const double *want, const void *c)
+{
+    double diff = 0, norm = 0;
+    for (int64_t i = 0; i < s->batch; i++)
+        for (int64_t r = 0; r < s->m; r++)
+            for (int64_t j = 0; j < s->n; j++) {
+                int64_t at = i * s->c_batch + r * s->c_row + j;
+                double d = get(c, at, s->out) - want[at];
+                diff += d * d, norm += want[at] * want[at];
+            }
+    return sqrt(diff / MR_MAX(norm, 1e-30));
+}
+
 static bool other_bf16; /* products of bf16 go the way that this processor does not take */
 
-static void run(const shape *x, const char *isa, int threads)
+static void run(const shape *x, const operands *o, const double *want, const char *isa, int threads)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), threads);
     facts.bf16_by_f32 ^= facts.bf16 && other_bf16;
-    // rows of C are padded by 3 elements
-    mr_product_spec s = {.batch = x->batch,
-                         .m = x->m,
-                         .n = x->n,
-                         .k = x->k,
-                         .a_row = x->ta ? 1 : x->k,
-                         .a_col = x->ta ? x->m : 1,
-                         .b_row = x->tb ? 1 : x->n,
-                         .b_col = x->tb ? x->k : 1,
-                         .a_batch = x->m * x->k,
-                         .b_batch = x->k * x->n,
-                         .c_row = x->n + 3,
-                         .c_batch = x->m * (x->n + 3),
-                         .in = x->in,
-                         .out = x->out,
-                         .bias = x->bias,
-                         .accumulate = x->accumulate};
-    void *a = fill(x->batch * x->m * x->k, x->in, 1), *b = fill(x->batch * x->k * x->n, x->in, 2),
-         *bias = fill(x->n, x->in, 3);
+    mr_product_spec s = spec_of(x);
     void *c = fill(x->batch * s.c_batch, x->out, 4),
          *untouched = fill(x->batch * s.c_batch, x->out, 4);
-    float *c0 = fill(x->batch * s.c_batch, MR_F32, 4);
     mr_product *p = NULL;
     CHECK_OK(mr_product_new(&s, &facts, &p));
     bool library = strncmp(mr_product_how(p), "onednn", 6) == 0;
@@ -142,12 +174,12 @@ static void run(const shape *x, const char *isa, int threads)
     unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
     memset(work, 0xff, bytes + 64);
     // packing alone multiplies nothing
-    CHECK_OK(mr_product_pack(p, b, work));
+    CHECK_OK(mr_product_pack(p, o->b, work));
     CHECK(memcmp(c, untouched, (size_t)(x->batch * s.c_batch) * mr_dtype_bytes(x->out)) == 0);
-    CHECK_OK(mr_product_run(p, a, b, bias, c, work));
+    CHECK_OK(mr_product_run(p, o->a, o->b, o->bias, c, work));
     for (int i = 0; i < 64; i++)
         CHECK_INT(work[bytes + (size_t)i], 0xff);
-    double e = error(&s, a, b, bias, c0, c), tol = x->out == MR_BF16 ? 5e-3 : 5e-6;
+    double e = error(&s, want, c), tol = x->out == MR_BF16 ? 5e-3 : 5e-6;
     if (!check_note(e <= tol))
         printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads,
                mr_product_how(p), (long long)x->m, (long long)x->n, (long long)x->k, e, tol);
@@ -155,7 +187,7 @@ static void run(const shape *x, const char *isa, int threads)
     for (int64_t r = 0; r < x->m; r++)
         CHECK(get(c, r * s.c_row + x->n, x->out) == get(untouched, r * s.c_row + x->n, x->out));
     mr_product_free(p);
-    free(a), free(b), free(bias), free(c), free(c0), free(work), free(untouched);
+    free(c), free(work), free(untouched);
 }
 
 /* bf16 by instructions for f32 is the own product's, but for a few rows or columns. */
@@ -275,29 +307,39 @@ static void shares(int64_t m, int64_t n)
     free(a), free(b), free(c), free(work);
 }
 
+/* By every way of every processor that this one can stand in for. */
+static void check_shape(const shape *x)
+{
+    const mr_product_spec s = spec_of(x);
+    const operands o = operands_of(x);
+    double *want = sums(&s, &o);
+    const char *best = mr_isa_name(mr_isa());
+    run(x, &o, want, "base", 3);
+    run(x, &o, want, best, 1);
+    run(x, &o, want, best, 2);
+    // a library that refuses: the own kernel, within the same workspace
+    refuse = true;
+    run(x, &o, want, best, 2);
+    refuse = false;
+    // one that wants more than was planned: memory of the product's own
+    greedy = true;
+    run(x, &o, want, best, 2);
+    greedy = false;
+    other_bf16 = x->in == MR_BF16;
+    if (other_bf16)
+        run(x, &o, want, best, 2);
+    other_bf16 = false;
+    release(o), free(want);
+}
+
 int main(void)
 {
     if (mr_isa() > 0)
         large(2);
     // few rows over wide weights, rows and columns beside multiples of 64
     shares(144, 1024), shares(192, 1024), shares(176, 768), shares(96, 1184), shares(768, 288);
-    for (size_t i = 0; i < MR_COUNT(shapes); i++) {
-        run(&shapes[i], "base", 3);
-        run(&shapes[i], mr_isa_name(mr_isa()), 1);
-        run(&shapes[i], mr_isa_name(mr_isa()), 2);
-        // a library that refuses: the own kernel, within the same workspace
-        refuse = true;
-        run(&shapes[i], mr_isa_name(mr_isa()), 2);
-        refuse = false;
-        // one that wants more than was planned: memory of the product's own
-        greedy = true;
-        run(&shapes[i], mr_isa_name(mr_isa()), 2);
-        greedy = false;
-        other_bf16 = shapes[i].in == MR_BF16;
-        if (other_bf16)
-            run(&shapes[i], mr_isa_name(mr_isa()), 2);
-        other_bf16 = false;
-    }
+    for (size_t i = 0; i < MR_COUNT(shapes); i++)
+        check_shape(&shapes[i]);
     ways();
     mr_product *p = NULL;
     mr_product_spec wide = {.batch = 1, .m = 2, .n = 2, .k = 2, .in = MR_F64, .out = MR_F64};
