@@ -6,11 +6,11 @@ local process = require "moonreel.core.process"
 
 local DEADLINE_S <const> = 3600
 
---- Call a function of lua/moonreel/bench in a fresh process.
----@param module string  its name there
----@param name string    of the function
+--- Calls a function of lua/moonreel/bench in a new process.
+---@param module string  name of the module there
+---@param name string    name of the function
 ---@param ... any        strings and numbers
----@return table         what it returns
+---@return table         the function's result
 return function(module, name, ...)
   local words = {}
   for i, word in ipairs { ... } do

@@ -1,4 +1,4 @@
---- Response times of the command line: for each figure the program is started again, as a user
+--- Response times of the command line. For each figure the program is started anew, as a user
 -- starts it.
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"
@@ -10,10 +10,9 @@ local temporary = require "moonreel.data.temporary"
 
 local cli = {}
 
-local STARTS = 7  -- of the program per figure, as far as there is time; the best counts
+local STARTS = 7  -- the most starts of the program per figure; the best counts
 
--- seconds of one start of the program, its processor seconds, what it printed, and the most memory
--- that it had
+-- starts the program once: seconds, processor seconds, output, and peak memory
 local function start(words, input)
   local began = base.now_s()
   local done = process.run({process.program(), table.unpack(words)}, input or "",
@@ -27,7 +26,7 @@ local function start(words, input)
   return took, done.cpu_s, done.output, done.peak_bytes
 end
 
--- the start that took least of what once() says: seconds, processor seconds, output, memory
+-- the fastest of several calls of once(): seconds, processor seconds, output, memory
 local function best(seconds, once)
   local began, least, cpu, output, bytes = base.now_s(), math.huge, nil, nil, nil
   for i = 1, STARTS do
@@ -56,8 +55,7 @@ function cli.largest_recipe()
   return name, most
 end
 
--- seconds that a bake takes in a program that has its fields ready; the first bake of a process
--- reads them
+-- seconds of a bake in a process that has read the fields; the first bake of a process reads them
 local bake_code = [[
   local base, settings = require "moonreel.core.base", require "moonreel.settings"
   require "moonreel.settings.bake"
@@ -66,7 +64,7 @@ local bake_code = [[
   settings.bake(%q)
   print(base.now_s() - began, os.clock() - cpu)]]
 
--- what a person does first with a large checkpoint; its last line tells the private memory
+-- what a user does first with a large checkpoint; the last line prints the private memory
 local look = [[
 #ckpt:ls("double_blocks.*.img_attn.*")
 ckpt:tree(1)
@@ -95,7 +93,7 @@ local function open_large(dir, seconds)
   return rows
 end
 
--- what plans of large runs take: seven stages on 192 GPUs, and the shapes of Open-Sora 2.0
+-- plans of large runs: seven stages on 192 GPUs, and the shapes of Open-Sora 2.0
 local function plan_large(_, seconds)
   local rows = {}
   local function add(what, aim_s, words)
@@ -112,7 +110,7 @@ end
 
 local RUNS <const>, SHORT <const>, LONG <const> = 200, 500, 100000
 
--- the folder of a run of `steps` steps
+-- makes the folder of a run of `steps` steps
 local function make_run(path, s, steps)
   base.make_dir(path)
   base.replace_file(path .. "/settings.json", s:to_json())
@@ -129,7 +127,7 @@ local function make_run(path, s, steps)
   require("moonreel.run").lock(path):close()
 end
 
--- what is read of runs: a list of many, and all of a long one
+-- reads runs: a list of many runs, and the whole journal of a long run
 local function read_runs(dir, seconds)
   local s, rows = settings.bake "tiny/demo", {}
   for i = 1, RUNS do
@@ -146,7 +144,7 @@ local function read_runs(dir, seconds)
   return rows
 end
 
---- Measure.
+--- Measures all figures.
 ---@param options table  seconds: time to spend per figure
 ---@return table[] rows  {what, seconds, cpu_s, aim_s, private_bytes, aim_bytes}
 function cli.measure(options)

@@ -1,6 +1,6 @@
---- Cost of data before training: building an index, decoding and scanning clips, the
--- memory of a decoder after many of them, batches that several threads fill. Each line has its
--- target. Ref: dataplane.md, sections 1, 2 and 8.
+--- Cost of data before training: building an index, decoding and scanning clips, the memory of a
+-- decoder after many clips, and batches that several threads fill. Each line has its target. Ref:
+-- dataplane.md, sections 1, 2 and 8.
 -- @module moonreel.bench.clips
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
@@ -18,7 +18,7 @@ local WANTED = { frames = 51, interval = 2, height = 240, width = 426 }
 local THREADS, SMALL = 16, 24
 local POOL_BYTES <const> = 512 << 20
 
--- processor seconds of f()
+-- the processor seconds of f()
 local function cpu_of(f)
   local before = core.cpu_s()
   f()
@@ -35,7 +35,7 @@ local function resident_bytes()
   return tonumber(pages) * 4096
 end
 
--- one line of a picture in several ways: what moves is the same in all of them, the grain is not
+-- several versions of one line of a picture: the moving part is the same in all, the grain differs
 local function lines_with_grain(width)
   local state, lines = 1, {}
   for v = 1, 32 do
@@ -50,10 +50,10 @@ local function lines_with_grain(width)
   return lines
 end
 
---- Write a clip that moves and has grain, about 4 Mbit/s.
+--- Writes a clip with motion and grain, of about 4 Mbit/s.
 ---@param path string
 ---@param seconds? number
----@param height? integer  720; 16:9
+---@param height? integer  default 720; the aspect is 16:9
 function clips.write(path, seconds, height)
   height = height or 720
   local width = height * 16 // 9
@@ -71,8 +71,8 @@ function clips.write(path, seconds, height)
   encoder:finish()
 end
 
--- ---- measurements: each returns lines {what, value, unit, aim, most (the aim is a bound from
--- above), story} ----
+-- ---- measurements: each returns lines {what, value, unit, aim, most (aim is an upper bound),
+-- story} ----
 
 local function build(o, dir)
   local path = dir .. "/synthetic.mrx"
@@ -86,7 +86,7 @@ local function build(o, dir)
       aim = 260, most = true, story = "captions of 300 bytes" } }
 end
 
--- the clip, and all frames of the same file decoded and thrown away
+-- decoding the clip, compared with decoding all frames of the same file without scaling
 local function decode(o, file)
   local last = (WANTED.frames - 1) * WANTED.interval + 1
   local frames = data.scan(file).frames
@@ -104,9 +104,9 @@ local function decode(o, file)
       .. "thrown away take %.2f ms each"):format(paired.median(floors) * 1e3) } }
 end
 
--- the same file decoded by the ffmpeg tool, in turn with the clip
+-- decoding with the ffmpeg tool, alternating with moonreel's
 local function tool(o, file)
-  -- the shell looks for it in PATH
+  -- the shell searches PATH for it
   local function ask(words)
     return process.run({ "/bin/sh", "-c", ("'%s' %s 2>&1"):format(o.ffmpeg or "ffmpeg", words) },
       "", {})
@@ -135,7 +135,7 @@ local function tool(o, file)
     aim = 1.10, most = true, story = found.output:match("^[^\n]-version %S+") } }
 end
 
--- A scan reads all packets, and the facts of the first frame without its picture.
+-- A scan reads all packets, and the properties of the first frame without decoding it.
 local function scan(o, file, lines, aim)
   local got = paired.rounds({ function() return cpu_of(function() media.scan(file) end) end },
     o.seconds / 4)
@@ -143,7 +143,7 @@ local function scan(o, file, lines, aim)
     story = ("10 s of %dp, %.1f MB"):format(lines, file_bytes(file) / 1e6) }
 end
 
--- small clips, for what has to be done often
+-- makes small clips, for measurements with many files
 local function small_clips(dir)
   base.make_dir(dir .. "/small")
   for i = 1, SMALL do
@@ -172,7 +172,7 @@ local function memory(o, dir)
     aim = 1.10, most = true, story = ("one worker, %d clips"):format(o.clips) } }
 end
 
--- every sample of some epochs against the same frames decoded alone
+-- compares every sample of some epochs with the same frames decoded separately
 local function torn(_, dir)
   local index <close> = data.open(dir .. "/small.mrx")
   local loader <close> = data.loader { index = index, seed = 3, epochs = 4, threads = THREADS,
@@ -194,8 +194,9 @@ local function torn(_, dir)
     most = true, story = ("%d workers"):format(THREADS) } }
 end
 
--- A loader's memory at its start, how much of it is in large pages, and along with it what as many
--- threads take to write as much fresh memory, by turns: what this machine has to give.
+-- Measures the memory of a loader at its start and its share of large pages, alternating with the
+-- same number of threads that write the same amount of fresh memory, which is the limit of this
+-- machine.
 local function slabs(o, dir)
   local index <close> = data.open(dir .. "/small.mrx")
   local batch = o.pool_bytes // 4 // (16 * 3 * 48 * 48)
@@ -218,7 +219,7 @@ local function slabs(o, dir)
         paired.median(got[2]) * per_gib) } }
 end
 
--- what is measured, in this order, by name; each gets options and a folder
+-- the measurements by name, in this order; each receives options and a folder
 local measures = {
   { "build", build },
   { "decode", function(o, dir)
@@ -236,9 +237,9 @@ local measures = {
   end },
 }
 
---- Measure.
----@param o table  seconds: on each of decode, tool and scan; rows (1000000), clips (1500),
----   pool_bytes (512 MiB), ffmpeg: the command; only: of build, decode, many, nothing else
+--- Measures.
+---@param o table  seconds: for each of decode, tool and scan; rows (1000000), clips (1500),
+---   pool_bytes (512 MiB), ffmpeg: the command; only: one of build, decode, many
 ---@return table[] lines  {what, value, unit, aim, most, story}; value nil: it was not measured
 function clips.measure(o)
   local given = setmetatable({ rows = o.rows or 1000000, clips = o.clips or 1500,

@@ -1,6 +1,6 @@
 --- Communication between ranks of this host, by size: over shared memory, over plain TCP, over TCP
--- sealed as between hosts, also encrypted, over MPI, and by MPI's own calls. The same ranks measure
--- the last two in turn, and likewise the others.
+-- authenticated as between hosts, over TCP also encrypted, over MPI, and by MPI's own calls. The
+-- same ranks measure the last two alternately, and likewise the first four.
 -- @module moonreel.bench.comm
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -9,7 +9,7 @@ local process = require "moonreel.core.process"
 
 local comm = {}
 
---- What is measured, with a large message of `bytes` bytes.
+--- What is measured; a large message has `bytes` bytes.
 ---@return table[] rows  {op, bytes}
 function comm.rows(large)
   local middle = math.min(1 << 20, large)
@@ -23,7 +23,7 @@ end
 
 local ROUNDS, MOST_CALLS, DEADLINE_S = 5, 200, 300
 
--- one call of ours
+-- one call of moonreel
 local function ours(world, op, x)
   if op == "barrier" then
     world:barrier()
@@ -48,7 +48,7 @@ local function seconds_of(world, calls, call)
   return (base.now_s() - from) / calls
 end
 
--- the same ranks over TCP; sealed, where there is a secret
+-- connects the same ranks over TCP; authenticated if there is a secret
 local function over_tcp(world, secret, encrypt)
   local T, here = require "moonreel.core.tensor", "127.0.0.1"
   local listener, port
@@ -61,7 +61,7 @@ local function over_tcp(world, secret, encrypt)
     secret = secret, encrypt = encrypt, deadline_s = DEADLINE_S}
 end
 
--- ways to carry a message, by name: functions of an operation and a tensor, in the order of a round
+-- the ways to send a message, by name: functions of an operation and a tensor, in order of a round
 local function ways_of(world, mpi)
   local function by(name, through)
     return {name = name, call = function(op, x) ours(through, op, x) end}
@@ -73,10 +73,10 @@ local function ways_of(world, mpi)
     by("hidden", over_tcp(world, "bench", true))}
 end
 
---- What each rank of a measurement runs; rank 0 prints the rows as JSON.
+--- The program of each rank; rank 0 prints the rows as JSON.
 ---@param large integer   bytes of a large message
----@param seconds number  to spend per row
----@param mpi boolean     over MPI, in turn with MPI's own calls; else over what needs no library
+---@param seconds number  time per row
+---@param mpi boolean     measure MPI and MPI's own calls, else the ways that need no library
 function comm.rank(large, seconds, mpi)
   local T = require "moonreel.core.tensor"
   local world, rows = require("moonreel.comm").world { deadline_s = DEADLINE_S }, {}
@@ -86,7 +86,7 @@ function comm.rank(large, seconds, mpi)
     for _, way in ipairs(ways) do
       local function call() way.call(row.op, x) end
       call()
-      -- how many fit into a round, by the slowest rank and way
+      -- number of calls per round, by the slowest rank and way
       local one = T.from({1}, {seconds_of(world, 1, call)}, "f64")
       once, took[way.name] = math.max(once, world:all_reduce(one, "max"):item()), {}
     end
@@ -100,7 +100,7 @@ function comm.rank(large, seconds, mpi)
       sealed_ratio = not mpi and paired.ratio(took.plain, took.sealed) or nil,
       hidden_ratio = not mpi and paired.ratio(took.plain, took.hidden) or nil}
     for name, list in pairs(took) do
-      -- of a message there and back, one way
+      -- a send is measured as a round trip; half of it is one way
       rows[i][name] = paired.median(list) / (row.op == "send" and 2 or 1)
     end
   end
@@ -109,7 +109,7 @@ function comm.rank(large, seconds, mpi)
   end
 end
 
--- rows of the ranks that `words` start; nil and why not
+-- measures with the ranks that `words` start; nil and the reason if this fails
 local function measure(words, large, seconds, mpi)
   words[#words + 1] = "-e"
   words[#words + 1] = ("require('moonreel.bench.comm').rank(%d, %g, %s)"):format(large, seconds,
@@ -123,17 +123,17 @@ local function measure(words, large, seconds, mpi)
   return json.decode(rows)
 end
 
--- what starts ranks of MPI, as root as well, more than there are processors
+-- the command that starts MPI ranks, also as root, and more ranks than processors
 local function mpirun(ranks)
   return {"/usr/bin/env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
     "OMPI_MCA_mpi_yield_when_idle=1", "mpirun", "-n", ranks, "--oversubscribe", process.program()}
 end
 
---- Measure.
----@param options table  seconds: to spend per row; ranks (2); bytes: of a large message (16 MiB)
----@return table  ranks; rows {op, bytes, shared, plain, sealed, hidden, mpi, raw: seconds;
----   medians over rounds, sealed_ratio: of plain / sealed, hidden_ratio: of plain / hidden, ratio:
----   of mpi / raw}; mpi_missing: why there is nothing of MPI
+--- Measures.
+---@param options table  seconds: per row; ranks (2); bytes: of a large message (16 MiB)
+---@return table  ranks; rows {op, bytes, shared, plain, sealed, hidden, mpi, raw: seconds, as
+---   medians over rounds; sealed_ratio: plain / sealed, hidden_ratio: plain / hidden, ratio: mpi /
+---   raw}; mpi_missing: why MPI was not measured
 function comm.measure(options)
   local ranks, large = tostring(options.ranks or 2), (options.bytes or 16 << 20) // 4 * 4
   local shared, problem = measure({process.program(), "-n", ranks}, large, options.seconds, false)

@@ -1,5 +1,5 @@
---- Convolutions of the video autoencoders, at 144p and near it, against the product peak and
--- compared with PyTorch's, channels last in both.
+--- Convolutions of the video autoencoders, at 144p and similar sizes, compared with the product
+-- peak and with PyTorch, channels last in both.
 -- @module moonreel.bench.conv
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -31,7 +31,8 @@ local function dc_ae(x, filters, given)
 end
 
 --- What is measured: x {B, T, H, W, C}, filters, kernel, stride, pad, groups. Pictures and frames
--- are of the Open-Sora 1.2 autoencoder; of the Hunyuan one five of 17 frames, of DC-AE four.
+-- are those of the Open-Sora 1.2 autoencoder; for the Hunyuan autoencoder 17 frames, for DC-AE
+-- four.
 conv.rows = {
   pictures({4, 1, 144, 256, 3}, 128), pictures({4, 1, 144, 256, 128}, 3),
   pictures({4, 1, 144, 256, 128}, 128), pictures({4, 1, 72, 128, 256}, 256),
@@ -45,15 +46,15 @@ conv.rows = {
   dc_ae({1, 4, 128, 256, 3}, 128), dc_ae({1, 4, 128, 256, 128}, 128),
   dc_ae({1, 4, 64, 128, 256}, 256), dc_ae({1, 4, 64, 128, 256}, 512, {stride = {1, 2, 2}}),
   dc_ae({1, 4, 32, 64, 512}, 512),
-  -- of a level with attention: neighbours of queries, keys and values, their heads, the wide branch
+  -- a level with attention: neighbours of queries, keys and values, their heads, the wide branch
   dc_ae({1, 4, 16, 32, 1536}, 1536, {groups = 1536, kernel = {5, 5, 5},
     pad = {2, 2, 2, 2, 2, 2}}),
   dc_ae({1, 4, 16, 32, 1536}, 1536, {groups = 48, kernel = POINT, pad = NONE}),
   dc_ae({1, 4, 16, 32, 4096}, 4096, {groups = 4096}),
 }
 
---- A layer in words: "hunyuan 3x3x3 / 1x2x2 128 to 128", groups behind it where there are several.
----@param row table  of `conv.rows`
+--- The name of a layer: "hunyuan 3x3x3 / 1x2x2 128 to 128", followed by the groups, if several.
+---@param row table  row of `conv.rows`
 ---@return string
 function conv.name(row)
   local by = table.concat(row.kernel, "x")
@@ -64,8 +65,8 @@ function conv.name(row)
     .. (row.groups and (" in %d groups"):format(row.groups) or "")
 end
 
---- The layers whose names have a text.
----@param text string|nil  all where absent
+--- The layers whose names contain a text.
+---@param text string|nil  absent: all layers
 ---@return table rows
 function conv.named(text)
   local found = {}
@@ -85,7 +86,7 @@ local function kernel_row(row)
       table.unpack(row.kernel)}, {"", row.filters}}}
 end
 
--- the quickest of runs for some seconds, after a first: what a machine that does nothing else gives
+-- the fastest of the runs in some seconds, after a first run: the speed of an idle machine
 local function quickest(run, seconds)
   local least, start = math.huge, base.now_s()
   repeat
@@ -97,11 +98,11 @@ local function quickest(run, seconds)
   return least
 end
 
---- What each layer aims at: how many times as fast as PyTorch in f32. A processor's products of
--- bf16 take half the time of f32's by AVX-512 BF16, by AMX an eighth; without either bf16 is
--- computed in f32. PyTorch's own bf16 is no measure: where it is at the peak nothing is faster.
+--- The aim of each layer: its speed relative to PyTorch in f32. A processor computes bf16 products
+-- in half the time of f32 with AVX-512 BF16, and in an eighth with AMX; without either, bf16 is
+-- computed in f32. PyTorch's own bf16 is no reference, because at the peak nothing can be faster.
 ---@param dtype string
----@param facts table  amx, bf16: of a device
+---@param facts table  amx, bf16: properties of a device
 ---@return number|nil
 function conv.aim(dtype, facts)
   if dtype == "f32" then
@@ -110,12 +111,12 @@ function conv.aim(dtype, facts)
   return facts.amx and 3 or facts.bf16 and 1.5 or nil
 end
 
---- How many of the measured layers meet the aim of their dtype, and which do not.
----@param rows table[]  of `conv.measure`
+--- The number of measured layers that reach the aim of their dtype, and the layers that do not.
+---@param rows table[]  result of `conv.measure`
 ---@param facts table
 ---@return table[] verdicts  dtype, aim, layers, met, missed {name, ratio, peer_of_peak: PyTorch's
----   share of the product peak}; of bf16 own_met: layers that are as much faster than PyTorch in
----   bf16, too
+---   share of the product peak}; for bf16 own_met: layers that reach the aim compared with PyTorch
+---   in bf16, too
 function conv.verdicts(rows, facts)
   local list, of = {}, {}
   for _, row in ipairs(rows) do
@@ -141,14 +142,14 @@ function conv.verdicts(rows, facts)
   return list
 end
 
---- Measure every row.
+--- Measures every row.
 ---@param options table  threads, dtype, seconds, layer: of `conv.named`
----@param ask function|nil  ask(row, machine) -> seconds of PyTorch or nil, called after each
+---@param ask function|nil  ask(row, machine) -> seconds of PyTorch or nil; called after each row
 ---@return table rows    name, what, x, filters, dtype, flop, bytes, seconds, tflops, of_peak;
----   peer_seconds, and ratio: of PyTorch's quickest run to ours before and behind it; of bf16
----   f32_ratio, too: of its quickest in f32
+---   peer_seconds, and ratio: PyTorch's fastest run to moonreel's fastest before and after it; for
+---   bf16 also f32_ratio: the same with PyTorch's f32
 ---@return table machine isa, threads
----@return table[] verdicts  of `conv.verdicts`
+---@return table[] verdicts  result of `conv.verdicts`
 function conv.measure(options, ask)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts, out, f32_seconds = device:facts(), {}, {}

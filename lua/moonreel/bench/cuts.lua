@@ -1,19 +1,19 @@
---- Cuts of released models that fit into the memory of a desktop, for `moonreel bench step`: fields
--- of a model, latents, and other inputs of its forward pass. A shape is {family, model, latent,
--- text}.
+--- Parts of released models that fit into the memory of a desktop, for `moonreel bench step`:
+-- fields of a model, latents, and other inputs of its forward pass. A shape is {family, model,
+-- latent, text}.
 -- @module moonreel.bench.cuts
 local T = require "moonreel.core.tensor"
 
 local cuts = { all = {} }
 
---- Two pairs of blocks of STDiT3-XL/2 over 5 latent frames of 32 x 32, two samples.
+--- Two pairs of blocks of STDiT3-XL/2 with 5 latent frames of 32 x 32 and two samples.
 cuts.all.stdit3 = {
   family = "stdit3", latent = { 2, 4, 5, 32, 32 },
   model = { depth = 2, hidden_size = 1152, num_heads = 16, caption_channels = 512,
     model_max_length = 64 },
 }
 
---- Two double and four single blocks of MMDiT, as Open-Sora 2.0 trains it, of width 1024, over
+--- Two double and four single blocks of MMDiT, as in training of Open-Sora 2.0, of width 1024, with
 -- latents of the same size and 512 tokens of text.
 cuts.all.mmdit = {
   family = "mmdit", latent = { 2, 16, 5, 32, 32 }, text = 512,
@@ -23,7 +23,7 @@ cuts.all.mmdit = {
     use_liger_rope = true, patch_size = 2 },
 }
 
---- Declare the model of a shape.
+--- Declares the model of a shape.
 ---@param params mr.Params
 ---@param shape table
 ---@return table net
@@ -31,10 +31,10 @@ function cuts.model(params, shape)
   return require("moonreel.models." .. shape.family).new(params, shape.model)
 end
 
--- normal numbers of a shape, the same in every run
+-- normally distributed numbers, the same in every run
 local function normal(name, shape) return T.new("f32", shape):fill_normal(1, name) end
 
--- as many values as there are samples
+-- repeats a value for each sample
 local function each(samples, of)
   local values = {}
   for i = 1, samples do
@@ -43,7 +43,7 @@ local function each(samples, of)
   return T.from({ samples }, values)
 end
 
--- what a family takes besides latents and times: tensors, and facts that are no tensors
+-- inputs of a family besides latents and times: tensors, and facts that are not tensors
 local others = {}
 
 function others.stdit3(shape)
@@ -59,8 +59,8 @@ function others.mmdit(shape)
     vector = normal("vector", { B, 1, c.vec_in_dim }) }, {}
 end
 
---- What a training step takes: inputs of the forward pass by its names, `x0`, `noise` and `weight`
--- of the loss, and facts that are no inputs.
+--- The inputs of a training step: those of the forward pass by name, `x0`, `noise` and `weight` of
+-- the loss, and facts that are not tensors.
 ---@param shape table
 ---@return table<string, mr.Tensor> set
 ---@return table facts

@@ -1,4 +1,4 @@
---- The demo's own step: everything from pixels to updated weights, at the demo's sizes.
+--- The demo's own step, from pixels to updated weights, at the demo's sizes.
 -- @module moonreel.bench.demo
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -19,7 +19,7 @@ local CAPTIONS = {
     "a yellow circle moving down on a black background",
 }
 
---- The bucket with most work per step: {frames, batch, height, width}.
+--- The bucket with the most work per step: {frames, batch, height, width}.
 function demo.bucket(settings)
   local best
   for name, frames in pairs(settings:plain("bucket_config")) do
@@ -43,16 +43,16 @@ local function repeated(n, f)
   return out
 end
 
---- The whole step of a bucket, ready to run.
+--- Prepares the whole step of a bucket.
 ---@param device mr.Device
 ---@param s table       baked settings
 ---@param size table    frames, height, width, batch
 ---@param dtype string
----@param world mr.Comm|nil  of ranks that share the step; nil: one does all of it
----@param stage integer|nil  of ZeRO, what they keep; nil: by the settings
+---@param world mr.Comm|nil  ranks that share the step; nil: a single rank
+---@param stage integer|nil  ZeRO stage; nil: as the settings say
 ---@param micros integer|nil  micro-batches of a step; nil: one
----@return table one    pipe, exec, micro, update, owners; run(n) -> loss: with n micro-batches, one
----   where it is absent
+---@return table one    pipe, exec, micro, update, owners; run(n) -> loss: runs a step of n
+---   micro-batches (default: one)
 function demo.open(device, s, size, dtype, world, stage, micros)
   local pipe = pipeline.of(s, dtype, world and ranks.cut(s, world:size()))
   local owners = world and ranks.new(pipe.params, world, {stage = stage or ranks.stage(s)})
@@ -89,14 +89,14 @@ function demo.open(device, s, size, dtype, world, stage, micros)
   return {pipe = pipe, exec = exec, micro = micro, update = update, owners = owners, run = one}
 end
 
---- Measure.
+--- Measures.
 ---@param options table    threads, dtype, seconds, recipe
----@param ask function|nil  ask(result): the same step by another program, as step.in_turn takes it
----@param say function|nil  say(result): what is measured before the other program runs
----@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: what a
----   peer needs to do the same; what step.in_turn adds
+---@param ask function|nil  ask(result): runs the same step in another program, as for step.in_turn
+---@param say function|nil  say(result): receives the measurement before the other program runs
+---@return table  isa, dtype, threads, tokens_per_s, tokens, seconds, tflops, ops; shape: data that
+---   the peer needs for the same step; and what step.in_turn adds
 function demo.measure(options, ask, say)
-  -- PyTorch's step compared with it has AdamW
+  -- PyTorch's step in this comparison uses AdamW
   local s = require("moonreel.settings").bake(options.recipe, {"optim.type=adamw"})
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or pipeline.dtype(s, device)

@@ -1,5 +1,5 @@
---- The fixed step and the demo's on every instruction set and in every dtype that is fast there,
--- each in a separate process, because the largest resident size and the chosen kernels are facts of
+--- The fixed step and the demo's step on every instruction set, and in every dtype that is fast
+-- there. Each is a separate process, because peak memory and the selected kernels are properties of
 -- a process. PyTorch is limited to the same instruction set and dtype.
 -- @module moonreel.bench.each
 local E = require "moonreel.core.exec"
@@ -9,10 +9,11 @@ local process = require "moonreel.core.process"
 
 local each = {}
 
-local FASTER, LESS = {f32 = 1.25, bf16 = 2.5}, 0.40 -- than PyTorch, in time and in memory
+-- aims compared with PyTorch, in time and in memory
+local FASTER, LESS = {f32 = 1.25, bf16 = 2.5}, 0.40
 local DEMO_FASTER = 6
 
--- what one cell of the table aims at
+-- the aims of one cell of the table
 local function aims(what, isa, dtype, facts)
   if what == "demo-step" then
     return {speedup_aim = DEMO_FASTER}
@@ -21,7 +22,7 @@ local function aims(what, isa, dtype, facts)
   return {ratio_aim = peak, speedup_aim = FASTER[dtype], memory_aim = LESS}
 end
 
--- one program, held to an instruction set and a dtype; its JSON
+-- runs one program, limited to an instruction set and a dtype; returns its JSON
 local function run(what, isa, dtype, options)
   local words = {"/usr/bin/env", "MOONREEL_ISA=" .. isa}
   if isa == "avx2" then
@@ -46,8 +47,8 @@ end
 
 each.deadline_s = 600
 
---- Measure.
----@param options table    threads, seconds: for each step; python: of peer.python, or nil
+--- Measures.
+---@param options table    threads, seconds: per step; python: for peer.python, or nil
 ---@return table[] rows    what, isa, dtype, threads, seconds, ratio (share of the product peak),
 ---   mb, peer_seconds, peer_isa, peer_mb, speedup, memory_share, missing (why there is no peer),
 ---   and aims: ratio_aim, speedup_aim, memory_aim

@@ -1,7 +1,7 @@
---- The encoders of Open-Sora 1.2 at their released sizes: its video autoencoder over 17 frames of
--- 144p, a caption through T5 v1.1 XXL whose blocks are read from a file, one block of it. Weights
--- are random, or a sparse file where they are read. Each encoder runs in a separate process, to
--- measure its peak memory.
+--- The encoders of Open-Sora 1.2 at their released sizes: the video autoencoder with 17 frames of
+-- 144p, a caption through T5 v1.1 XXL with blocks that are read from a file, and one block of T5.
+-- Weights are random, or a sparse file if they are read. Each encoder runs in a separate process,
+-- to measure its peak memory.
 -- @module moonreel.bench.encoders
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -27,25 +27,25 @@ local work = require "moonreel.plan.work"
 
 local encoders = {}
 
---- What the autoencoder is timed with: its released sizes, 17 frames of 144p, 4 pictures at once.
+--- The input of the autoencoder: its released sizes, 17 frames of 144p, 4 pictures at a time.
 encoders.clip = {frames = 17, height = 144, width = 256, pictures = 4, spatial = kl.defaults,
   temporal = temporal.defaults}
 
 local XXL = "t5-v1_1-xxl"
-local TOKENS, PLACES = 20, 32  -- of a caption, and those that are computed
-local BLOCK = {4, 300}         -- captions and tokens of the block that is timed
+local TOKENS, PLACES = 20, 32  -- tokens of a caption, and computed positions
+local BLOCK = {4, 300}         -- captions and tokens of the timed block
 
--- what is asked of them
+-- the targets
 local PEAK_OVER_LAYER, CAPTION_BYTES, BLOCK_SHARE = 1.1, 3e9, 0.9
 local SPEEDUP = {f32 = 1.3, bf16 = 3}
 
--- ---- the autoencoder, in a process of its own
+-- ---- the autoencoder, in a separate process
 
---- An autoencoder of random weights, ready to run.
+--- Makes an autoencoder with random weights.
 ---@param device mr.Device
 ---@param dtype string
 ---@param clip table  as encoders.clip
----@return mr.Codec    close it
+---@return mr.Codec    the caller closes it
 function encoders.random_codec(device, dtype, clip)
   local auto = opensora_vae.new(nil, {micro_frame_size = clip.frames,
     micro_batch_size = clip.pictures})
@@ -61,7 +61,7 @@ function encoders.random_codec(device, dtype, clip)
   return coder
 end
 
--- a clip through a tiny one: what comes after takes no memory for threads and libraries
+-- encodes a clip with a tiny autoencoder, so that threads and libraries have allocated their memory
 local function warm_up(device, dtype)
   local clip = {frames = 5, height = 16, width = 16, pictures = 4,
     spatial = nn.merged(kl.defaults, {block_out_channels = {8, 8, 8, 8}, layers_per_block = 1,
@@ -72,7 +72,7 @@ local function warm_up(device, dtype)
   return core.max_resident()
 end
 
--- the bytes that the largest layer of some programs reads and writes, its weights left out
+-- the bytes that the largest layer of some programs reads and writes, without its weights
 local function largest_layer(rows)
   local most = 0
   for _, row in ipairs(rows) do
@@ -83,7 +83,7 @@ local function largest_layer(rows)
   return most
 end
 
--- useful work of one run of a program that has run before, and its best time
+-- the useful work of one run of a program that has run before, and its best time
 local function timed(row, part_name, seconds)
   local start, best = base.now_s(), math.huge
   repeat
@@ -95,11 +95,11 @@ local function timed(row, part_name, seconds)
   return {part = part_name, flop = work.useful(row.prog:kinds()), runs = row.runs, seconds = best}
 end
 
---- One dtype of the autoencoder: what the whole clip takes, and its programs one by one.
+--- Measures one dtype of the autoencoder: the whole clip, and each program.
 ---@param dtype string
 ---@param threads integer
----@param seconds number  to spend per program
----@param clip table|nil   as encoders.clip
+---@param seconds number  time per program
+---@param clip table|nil   like encoders.clip
 ---@return table          encode, decode: {seconds, peak_bytes, layer_bytes}; weight_bytes; parts
 function encoders.autoencoder(dtype, threads, seconds, clip)
   local size = clip or encoders.clip
@@ -119,20 +119,20 @@ function encoders.autoencoder(dtype, threads, seconds, clip)
   whole("encode", forth, function() z = coder:encode(pixels):clone() end)
   local back = coder:decoders(size.frames, size.height, size.width)
   whole("decode", back, function() coder:decode(z, size, function() end) end)
-  -- of pictures those of a full micro batch
+  -- for pictures, the programs of a full micro-batch
   for i, row in ipairs {forth[1], forth[#forth], back[1], back[2]} do
     answer.parts[i] = timed(row, encoders.parts[i], seconds)
   end
   return answer
 end
 
---- Names of the programs, as the peer knows them.
+--- Names of the programs for the peer.
 encoders.parts = {"encode 4 pictures", "encode 17 frames", "decode 17 frames", "decode 4 pictures"}
 
 -- ---- T5
 
---- A caption through the encoder of a folder, block by block from the file.
----@return table  seconds, peak_bytes, read_bytes, weight_bytes: of what is to be read
+--- Encodes a caption with the encoder of a folder, block by block from the file.
+---@return table  seconds, peak_bytes, read_bytes, weight_bytes: bytes to read
 function encoders.caption(folder, dtype, threads)
   local before = core.max_resident()
   local device <close> = E.device("cpu", threads)
@@ -154,13 +154,13 @@ function encoders.caption(folder, dtype, threads)
     read_bytes = files.bytes_read - at, weight_bytes = 2 * sizes:elements(text.sizes)}
 end
 
---- A block of random weights, run once.
+--- Makes a block with random weights, which has run once.
 ---@param device mr.Device
 ---@param dtype string
----@param name string  of a released T5
+---@param name string  name of a released T5
 ---@param B integer    captions
----@param L integer    tokens of each
----@return mr.Encoder  close it
+---@param L integer    tokens of each caption
+---@return mr.Encoder  the caller closes it
 ---@return mr.Program
 function encoders.random_block(device, dtype, name, B, L)
   local s = sizes.of_name(name)
@@ -180,12 +180,12 @@ function encoders.random_block(device, dtype, name, B, L)
   return one, one:plan("encode", {})[1].prog
 end
 
---- A block with all of its tokens, in turn with the product peak.
+--- Measures a block with all of its tokens, alternating with the product peak.
 ---@param dtype string
 ---@param threads integer
 ---@param seconds number
----@param name string|nil    of a released T5; XXL where absent
----@return table             part, flop, tflops, seconds, share: of the product peak
+---@param name string|nil    name of a released T5; absent: XXL
+---@return table             part, flop, tflops, seconds, share: share of the product peak
 function encoders.block(dtype, threads, seconds, name)
   local device <close> = E.device("cpu", threads)
   local one, prog = encoders.random_block(device, dtype, name or XXL, table.unpack(BLOCK))
@@ -207,9 +207,9 @@ function encoders.block(dtype, threads, seconds, name)
     share = paired.ratio(got[2], got[1])}
 end
 
--- ---- all of it
+-- ---- all measurements
 
--- a folder that lives as long as f runs: config.json and names over a hole
+-- makes a folder for the time that f runs: config.json and tensor names over a sparse file
 local function with_xxl(dir, f)
   local s, list = sizes.of_name(XXL), {}
   for i, row in ipairs(sizes:tensors(s)) do
@@ -220,7 +220,7 @@ local function with_xxl(dir, f)
   return f(folder.path)
 end
 
--- a measurement compared with PyTorch's and what is asked of the ratio
+-- compares a measurement with PyTorch and with the target of the ratio
 local function beside(row, dtype, o, what)
   local clip = encoders.clip
   row.dtype, row.tflops = dtype, row.flop / row.seconds * 1e-12
@@ -234,7 +234,7 @@ local function beside(row, dtype, o, what)
   return row
 end
 
--- the autoencoder in one dtype
+-- measures the autoencoder in one dtype
 local function clips(dtype, o, tell)
   local one = apart("encoders", "autoencoder", dtype, o.threads, o.seconds)
   one.dtype = dtype
@@ -251,13 +251,13 @@ local function clips(dtype, o, tell)
   return one
 end
 
---- Measure.
----@param options table  threads, dtype (nil: each that the device computes in), seconds, python
----   (nil: no peer), dir: for the file with a hole
----@param tell fun(what: string, row: table)  each as it is measured, all of which takes minutes:
----   "machine", "clip", "part", "caption", "block"
----@return table         isa, threads; clips: of each dtype; caption; blocks: of each dtype, with
----   step: the share that `bench step` reaches
+--- Measures.
+---@param options table  threads, dtype (nil: each dtype that the device computes in), seconds,
+---   python (nil: no peer), dir: for the sparse file
+---@param tell fun(what: string, row: table)  called after each measurement, because all of them
+---   take minutes: "machine", "clip", "part", "caption", "block"
+---@return table         isa, threads; clips: by dtype; caption; blocks: by dtype, with step: the
+---   share that `bench step` reaches
 function encoders.measure(options, tell)
   local device <close> = E.device("cpu", options.threads or 0)
   local facts = device:facts()

@@ -1,5 +1,5 @@
 --- The cost of following a run: steps of the demo with both trackers, weights.every and
--- hosts.every, in turn with the same steps without any of it, or with those of a resumed run with a
+-- hosts.every, alternating with the same steps without them, or with steps of a resumed run with a
 -- long journal.
 -- @module moonreel.bench.follow
 local base = require "moonreel.core.base"
@@ -13,9 +13,9 @@ local trainer = require "moonreel.trainer"
 
 local follow = {}
 
-follow.aim = 1.02 -- times a step without
+follow.aim = 1.02 -- largest allowed ratio to a step without them
 
-local WARM <const> = 8 -- steps before the first that counts: each bucket is compiled then
+local WARM <const> = 8 -- warm-up steps, in which each bucket is compiled
 
 local NONE <const> = { "name=none", "weights.every=0", "hosts.every=0" }
 local ALL <const> = { "name=all", "tensorboard=true", "wandb=true" }
@@ -29,7 +29,7 @@ local function made(...)
   end
 end
 
--- A run of the demo that stands still before each of its steps.
+-- Opens a run of the demo that pauses before each of its steps.
 local function open(dir, options, words)
   local list = { "data_path=" .. dir .. "/demo.mrx", "outputs=" .. dir, "steps=1000000",
     "threads=" .. (options.threads or 0), options.dtype and "dtype=" .. options.dtype or nil }
@@ -37,7 +37,7 @@ local function open(dir, options, words)
   return coroutine.create(function() trainer.run(s, { write = function() end }) end)
 end
 
--- seconds of a step and of what is done behind it; spent.s: those of processors, in all
+-- seconds of a step and of the work after it; spent.s: processor seconds in all
 local function step(run, spent)
   return function()
     local began, cpu_s = base.now_s(), os.clock()
@@ -50,7 +50,8 @@ local function step(run, spent)
   end
 end
 
--- A run of `steps` lines in its journal, few of them of trained steps, saved behind the last one.
+-- Makes a run with `steps` lines in its journal, few of them of real steps, saved after the last
+-- one.
 local function write_long(dir, options, steps, real)
   local line
   function loop.step(r)
@@ -74,7 +75,7 @@ local function write_long(dir, options, steps, real)
   end
 end
 
--- two runs in turn
+-- measures two runs alternately
 local function measure(dir, options, first, second)
   local runs = { open(dir, options, first), open(dir, options, second) }
   local closing <close> = setmetatable({}, { __close = function() -- luacheck: ignore 211
@@ -89,7 +90,7 @@ local function measure(dir, options, first, second)
     none()
   end
   spent[1].s, spent[2].s = 0, 0
-  -- each is the first one of every second pair
+  -- each run is first in every second pair
   local rounds = paired.rounds({ all, none, none, all }, options.seconds)
   local function both(a, b)
     local list = {}
@@ -104,12 +105,13 @@ local function measure(dir, options, first, second)
     journal = options.journal, aim = follow.aim }
 end
 
---- Measure.
----@param options table  threads, dtype, seconds; journal: steps that a run goes on behind, in turn
----   with one that begins; absent: one with all that people look at, in turn with one without
----@return table  first_s, second_s: of a step of both runs; ratio: of these, the median of rounds;
----   cpu_ratio: of the seconds of processors, which others on the machine hardly change; rounds;
----   journal; aim: the most of it
+--- Measures.
+---@param options table  threads, dtype, seconds; journal: number of steps that a resumed run
+---   continues after, compared with a new run; absent: compare a run with all trackers with one
+---   without
+---@return table  first_s, second_s: seconds of a step of both runs; ratio: their ratio, as median
+---   of rounds; cpu_ratio: ratio of processor seconds, which other load on the machine hardly
+---   affects; rounds; journal; aim: largest allowed ratio
 function follow.measure(options)
   local folder <close>, real = temporary.folder(), loop.step
   local dir = folder.path

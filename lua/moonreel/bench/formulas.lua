@@ -12,19 +12,19 @@ local work = require "moonreel.plan.work"
 
 local formulas = {}
 
-local NEAR = 0.1  -- of the formula: how far a graph may lie from it
+local NEAR = 0.1  -- largest relative difference of a graph from the formula
 local SHAPES = "closed forms of the models' shapes (lua/moonreel/plan/closed.lua)"
 local MLPERF = "mlcommons/training text_to_image; results of MLPerf Training 5.1"
 
--- The formula stands where a published number would. `within`: {least, most} of what the graph may
--- say, where it is not near the formula; `source`: of a number that was published
+-- Adds a row with the formula in place of a published number. `within`: {least, most} allowed
+-- values of the graph, if it is not near the formula; `source`: source of a published number
 local function row(rows, run, what, formula, graph, note, within, source)
   local low, high = table.unpack(within or { formula * (1 - NEAR), formula * (1 + NEAR) })
   published.add(rows, { run = run, what = what, published = formula, planned = graph, low = low,
     high = high, source = source or SHAPES, note = note, table = not source and "forms" or nil })
 end
 
--- of a token where no block is recomputed, in `norms` norms of tokens of this width
+-- per token if no block is recomputed, in `norms` norms of tokens of this width
 local function row_of_token(rows, run, width, eager, norms, graph)
   row(rows, run, "kB of a token, no block recomputed", closed.kept(width, eager, norms) / 1e3,
     graph / 1e3, ("eager kernels keep %.0f; here norm and modulation are one kernel, which keeps "
@@ -56,7 +56,7 @@ local function stdit3(rows)
   local run, of = "STDiT3-XL/2 on 192 H100", mesh.parse "24x8xH100"
   local cache <close> = compiled.new(of.machine)
   for i, b in ipairs(BUCKETS) do
-    -- as the reference: of a block that recomputes only the input is kept
+    -- as in the reference: of a recomputed block only the input is kept
     local p, s = planned(of, cache, b, "grad_ckpt_keep_attention=false")
     local got = p.largest
     local shape = closed.stdit3_shape(got.height, got.width, got.frames, got.batch)
@@ -110,8 +110,8 @@ local function by_class(b)
   return seconds
 end
 
--- Part by part, the step that 10.2 s were published of: what the formulas say, what the graphs do.
--- A formula that says nothing of a part is 0 there.
+-- The published step of 10.2 s, part by part: what the formulas and the graphs give. A part that
+-- the formulas do not cover is 0.
 local function stage1(rows)
   local run, of = "Open-Sora 2.0 stage 1, 224 H200, a step of 129 frames", mesh.parse "28x8xH200"
   local cache <close> = compiled.new(of.machine)
@@ -121,7 +121,7 @@ local function stage1(rows)
   local ours, shape = by_class(b), closed.mmdit_shape(256, 129, 3,
     { recomputed = { double = 8, single = 38 } })
   local said = closed.mmdit_seconds(shape, of.machine)
-  -- a forward and a backward pass of each block, that makes scores once more
+  -- a forward and a backward pass of each block, which computes the scores once more
   local once, again = 3.5 * shape.model.blocks, shape.recomputed.double + shape.recomputed.single
   row(rows, run, "s of its products", said.products, ours.product)
   row(rows, run, "s of its attention", said.attention * once / (once + again), ours.attention,
@@ -138,8 +138,8 @@ local function stage1(rows)
     { 4.5, 5.5 }, published.OPENSORA_2)
 end
 
--- The yardstick that others run: what a sample takes, and how long 16 GPUs train to the target.
--- Their results are of GB300, whose products of 8 bits are as fast as those of B200.
+-- A benchmark that others run: the work per sample, and the time for 16 GPUs to train to the
+-- target. The published results are of GB300, whose 8-bit products are as fast as those of B200.
 local function mlperf(rows)
   local run = "MLPerf Training 5.1, FLUX.1"
   local function largest(gpus, ...)
@@ -158,7 +158,7 @@ local function mlperf(rows)
     says = "no", table = "goals" })
 end
 
---- Every formula compared with its graph.
+--- Compares every formula with its graph.
 ---@return moonreel.plan.Published[]
 function formulas.rows()
   local rows = {}

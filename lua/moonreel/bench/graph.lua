@@ -1,6 +1,6 @@
---- The time to build a step before it can run: STDiT3 of several depths, narrow, so that the number
--- of nodes matters and not their sizes. If the time per node grows with the depth, a pass is worse
--- than linear.
+--- The time to build a step before it can run: STDiT3 of several depths and small width, so that
+-- the number of nodes matters and not their sizes. If the time per node grows with the depth, a
+-- pass is slower than linear.
 -- @module moonreel.bench.graph
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -13,14 +13,14 @@ local stdit3 = require "moonreel.models.stdit3"
 local graph = {}
 
 graph.depths = {22, 44, 101}  -- the deepest has 14,000 nodes
-graph.finish_s = 0.1           -- what closing that one may take
-graph.mmdit_tokens = 38400  -- of the video, with 512 of text 39 k in all
+graph.finish_s = 0.1           -- largest time to close that one
+graph.mmdit_tokens = 38400  -- tokens of the video; with 512 of text 39 k in all
 graph.phases = {"forward", "backward", "finish", "compile"}
 
 local latent, text = {1, 4, 2, 4, 4}, {1, 8, 16}
 local shapes = {x = latent, x0 = latent, noise = latent, y = text, t = {1}, fps = {1}, weight = {1}}
 
--- seconds of each phase for a model of `depth` pairs, and the nodes that the graph has
+-- seconds of each phase for a model of `depth` pairs, and the number of nodes
 local function build(device, depth)
   local params = G.params("f32")
   local net = stdit3.new(params, {depth = depth, hidden_size = 64, num_heads = 2,
@@ -52,9 +52,9 @@ local function build(device, depth)
   return took, math.tointeger(g:print():match("^graph: (%d+) nodes"))
 end
 
---- Measure.
----@param options table  seconds: to spend per depth, at least one build
----@return table[] rows  depth, nodes, and of each phase its best seconds
+--- Measures.
+---@param options table  seconds: time per depth, for at least one build
+---@return table[] rows  depth, nodes, and the best seconds of each phase
 function graph.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local rows = {}

@@ -1,7 +1,7 @@
 --- Single ops at the sizes of the fixed step, against the machine's limits.
--- A case is a graph of one node; its rate is bytes or FLOP of the op's own cost formula per second.
--- The limit is measured in turn with it: the product peak, or a plain pass over memory of the
--- same size, so that it is in the same caches.
+-- A case is a graph of one node. Its rate is the bytes or FLOP of the op's own cost formula per
+-- second. The limit is measured alternately with it: the product peak, or a plain pass over memory
+-- of the same size, so that it uses the same caches.
 -- @module moonreel.bench.kernels
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -11,7 +11,7 @@ local paired = require "moonreel.bench.paired"
 
 local kernels = {}
 
--- inputs: {dtype ("" = compute), dims...}; false = absent; limit: what bounds the op
+-- inputs: {dtype ("" = compute dtype), dims...}; false = absent; limit: what bounds the op
 local X, M, H = {"", 2, 5, 256, 1152}, {"", 2, 5, 1152}, {"", 2, 5, 256, 16, 72}
 local SHORT, LSE = {"", 2, 256, 5, 16, 72}, {"f32", 2, 5, 16, 256}
 kernels.rows = {
@@ -19,7 +19,7 @@ kernels.rows = {
   {op = "linear", inputs = {X, {"", 4608, 1152}, {"", 4608}}, limit = "flop"},
   {op = "linear_dx", inputs = {{"", 2, 5, 256, 4608}, {"", 4608, 1152}}, limit = "flop"},
   {op = "linear_dw", inputs = {{"", 2, 5, 256, 4608}, X, {"f32", 4608, 1152}}, limit = "flop"},
-  -- with the gradient of a bias, which is worth it while it takes less than the two apart
+  -- with the gradient of a bias, which is useful if it is faster than the two ops separately
   {op = "linear_dw", inputs = {{"", 2, 5, 256, 4608}, X, {"f32", 4608, 1152}, {"f32", 4608}},
     limit = "flop"},
   {op = "linear_db", inputs = {{"", 2, 5, 256, 4608}, {"f32", 4608}}, limit = "bytes"},
@@ -41,13 +41,13 @@ kernels.rows = {
   {op = "sum_squares", inputs = {{"f32", 2 * 5 * 256 * 1152}}, limit = "bytes"},
 }
 
---- Call use(run, cost) with a function that runs one row once, and the cost of its op, while its
--- program lives.
+--- Calls use(run, cost) with a function that runs a row once and the cost of its op, while its
+-- program exists.
 ---@param device mr.Device
 ---@param row table     op, inputs as in `rows`, attributes or nil
 ---@param dtype string  "f32" or "bf16"
 ---@param use function
----@return any          what use returned
+---@return any          result of use
 function kernels.with_program(device, row, dtype, use)
   local g = G.graph()
   local args, set = {}, {}
@@ -61,7 +61,7 @@ function kernels.with_program(device, row, dtype, use)
       set["in" .. i] = T.new(kind, dims)
     end
   end
-  -- one element: a program copies its outputs, which is no part of the op
+  -- only one element, because a program copies its outputs, which is not part of the op
   local out = G.op(row.op, args, row.attributes or {})
   for axis = 0, #out.shape - 1 do
     out = out:slice(axis, 0, 1)
@@ -83,7 +83,7 @@ function kernels.with_program(device, row, dtype, use)
   end
 end
 
--- what bounds a row, measured for `window` seconds: FLOP or bytes per second
+-- the limit of a row, measured for `window` seconds: FLOP or bytes per second
 local function limit_of(row, cost, peak, dtype, threads, window)
   if row.limit == "flop" then
     return core.product_rate(dtype, threads, peak.m, peak.n, peak.k, peak.own, window) * 1e12
@@ -91,10 +91,10 @@ local function limit_of(row, cost, peak, dtype, threads, window)
   return core.memory_rate(math.ceil(cost.bytes), threads, window)
 end
 
---- Measure every row.
+--- Measures every row.
 ---@param options table  threads, dtype, seconds
 ---@return table rows    op, shape, seconds, gb_per_s, tflops, limit (what bounds it), limit_rate
----   (FLOP or bytes per second), of_limit (median over rounds of the share of it)
+---   (FLOP or bytes per second), of_limit (median of the share of the limit)
 ---@return table machine isa, dtype, threads
 function kernels.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)

@@ -1,5 +1,5 @@
---- A checkpoint as large as Open-Sora 2.0's released model: its names and shapes in a sparse file.
--- Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
+--- A checkpoint as large as the released model of Open-Sora 2.0: its names and shapes in a sparse
+-- file. Ref: hpcaitech/Open-Sora 7ad6a96, 11,891,390,528 weights.
 -- @module moonreel.bench.large
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -22,9 +22,9 @@ local double = {["mod.lin"] = {6 * W, W}, ["attn.q_proj"] = {W, W}, ["attn.k_pro
 local single = {q_proj = {W, W}, k_proj = {W, W}, v_mlp = {W + MLP, W}, linear2 = {W, W + MLP},
   ["modulation.lin"] = {3 * W, W}}
 
---- Names and shapes of the model, in order of name.
+--- The names and shapes of the model, sorted by name.
 ---@return table[] tensors  {name, shape, n}
----@return integer weights  in all
+---@return integer weights  number of all weights
 function large.tensors()
   local list, total = {}, 0
   local function add(name, ...)
@@ -58,7 +58,7 @@ function large.tensors()
   return list, total
 end
 
---- Write a safetensors file of bf16: the header, then a hole as long as the data.
+--- Writes a safetensors file of bf16: the header, then a hole of the size of the data.
 ---@param path string
 ---@param list table[]  {name, shape, n}
 function large.hole(path, list)
@@ -76,11 +76,11 @@ function large.hole(path, list)
   file:write("\0")
 end
 
---- Write the model into a folder, as one file and as `shards` files with their index; kilobytes on
--- the disk.
+--- Writes the model into a folder, as one file and as `shards` files with their index. It takes
+-- kilobytes of disk space.
 ---@param dir string
 ---@param shards integer
----@return string one, string many, string[] files  what a user opens; all files with data
+---@return string one, string many, string[] files  the paths that a user opens; all files with data
 function large.write(dir, shards)
   local list, map, files = large.tensors(), {}, {dir .. "/one.safetensors"}
   large.hole(files[1], list)

@@ -1,6 +1,6 @@
---- Plans of a training step of Open-Sora 2.0's transformer at its released size: 19 blocks with a
--- stream for text and one for the video, 38 of both in one, width 3072, without a device.
--- Ref: hpcaitech/Open-Sora 7ad6a96; reference plan 2.
+--- Plans of a training step of Open-Sora 2.0's transformer at its released size: 19 double-stream
+-- and 38 single-stream blocks, width 3072, without a device. Ref: hpcaitech/Open-Sora 7ad6a96;
+-- reference plan 2.
 -- @module moonreel.bench.mmdit
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -16,13 +16,13 @@ local mmdit = {}
 
 mmdit.text = 512 -- tokens of text
 
--- fields of the released model: what recipes leave out, and what all of 2.0 say
+-- the fields of the released model that recipes leave out or that all recipes of 2.0 have
 local function released()
   return nn.merged(families.of("model", "flux"):defaults(),
     { fused_qkv = false, use_liger_rope = true, cond_embed = true })
 end
 
--- the graph of a step over a picture of one row of `tokens` patches
+-- the graph of a step for a picture with one row of `tokens` patches
 local function graph(params, net, batch, tokens, again)
   local c, p = net.config, net.config.patch_size
   local g = G.graph(params, { no_cheap = not again })
@@ -39,10 +39,10 @@ local function graph(params, net, batch, tokens, again)
   return g
 end
 
---- Plan a step on a device that is not there.
+--- Plans a step on a device that does not exist.
 ---@param batch integer
----@param tokens integer  of the video, of one sample
----@param again boolean   is every block recomputed?
+---@param tokens integer  tokens of the video, per sample
+---@param again boolean   recompute every block
 ---@return table  seconds (of planning), nodes, parameters, useful (operations), arena (bytes)
 function mmdit.plan(batch, tokens, again)
   local from, count = base.now_s(), 0

@@ -8,7 +8,7 @@ local pipeline = require "moonreel.models.pipeline"
 
 local muon = {}
 
-muon.aim = 1.25 -- times the step of AdamW
+muon.aim = 1.25 -- largest allowed ratio to the step of AdamW
 
 local function timed(f)
   return function()
@@ -18,10 +18,10 @@ local function timed(f)
   end
 end
 
---- Measure.
+--- Measures.
 ---@param options table  threads, dtype, seconds
----@return table  dtype, threads, rounds; adamw_s, muon_s: a step; ratio: the median of muon's to
----   adamw's; aim: the most of it
+---@return table  dtype, threads, rounds; adamw_s, muon_s: seconds of a step; ratio: median of
+---   muon's to adamw's time; aim: largest allowed ratio
 function muon.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype, steps, execs = options.dtype, {}, {}

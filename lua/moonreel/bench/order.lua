@@ -12,14 +12,14 @@ local order = {}
 local RECIPE = "recipes/opensora-1.2/stage2.lua"
 local LOOKUPS, OPENS, PLANNED = 20000, 50, 100
 
--- processor seconds of a call
+-- the processor seconds of a call
 local function cpu_of(call)
   local from = bench.cpu_s()
   call()
   return bench.cpu_s() - from
 end
 
--- a line whose aim bounds it from above
+-- a line whose aim is an upper bound
 local function at_most(what, value, unit, aim, story)
   return { what = what, value = value, unit = unit, aim = aim, most = true, story = story or "" }
 end
@@ -53,8 +53,8 @@ local function look_up(rows, dir)
   }
 end
 
---- Measure.
----@param o table  rows (1000000): of an index to look into; a hundred times as many are planned
+--- Measures.
+---@param o table  rows (1000000): of the index that is read; a hundred times this number is planned
 ---@return table[] lines  {what, value, unit, aim, most, story}
 function order.measure(o)
   local rows, dir <close> = o.rows or 1000000, temporary.folder()

@@ -1,6 +1,6 @@
---- The cost of packing weights: kernels of products rearrange a weight before they multiply by it,
--- in each call. Weights that stay the same over many calls could be kept packed; this measures the
--- largest possible gain, since they would still have to be read.
+--- The cost of packing weights: kernels of products rearrange a weight in each call before they
+-- multiply by it. Weights that do not change over many calls could be kept in packed form. This
+-- measures the largest possible gain, because packed weights still have to be read.
 -- @module moonreel.bench.packing
 local E = require "moonreel.core.exec"
 local core = require "moonreel.core.bench"
@@ -20,7 +20,7 @@ local function t5(width, mlp, rows)
     {rows, C, mlp}}
 end
 
---- Models, with the rows of a step; frozen: never trained.
+--- Models, with the number of rows in a step; frozen: never trained.
 packing.models = {
   {model = "demo, training", layers = stdit3(128, 768, 448)},
   {model = "the fixed step", layers = stdit3(1152, 2560, 128)},
@@ -28,7 +28,7 @@ packing.models = {
   {model = "T5-XXL, a caption of 256 tokens", layers = t5(4096, 10240, 256), frozen = true},
 }
 
--- seconds and packing of every form of a model's layers
+-- seconds of products and of packing, for every form of a model's layers
 local function sums(one, dtype, threads, seconds)
   local all = {forward = 0, dx = 0, dw = 0, packing = {forward = 0, dx = 0}, largest = 0}
   for _, layer in ipairs(one.layers) do
@@ -45,12 +45,12 @@ local function sums(one, dtype, threads, seconds)
   return all
 end
 
---- Measure.
----@param options table  threads, dtype, seconds: for each model
+--- Measures.
+---@param options table  threads, dtype, seconds: per model
 ---@return table[] rows  model, rows, how (of the first layer); shares of the products' time:
----   largest (of one product), forward (of a forward pass), and of what trains step (of a step with
----   grad_checkpoint), saved (in it, by packing each weight once per form); bytes (what keeping all
----   forms packed takes, in weights)
+---   largest (for one product), forward (for a forward pass), and for trained models step (for a
+---   step with grad_checkpoint), saved (in it, if each weight is packed once per form); bytes
+---   (needed to keep all forms packed, relative to the weights)
 ---@return table machine isa, dtype, threads
 function packing.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
@@ -62,7 +62,7 @@ function packing.measure(options)
     local forms = one.frozen and 1 or 2
     rows[i] = {model = one.model, rows = one.layers[1][1], how = all.how, largest = all.largest,
       forward = all.packing.forward / all.forward,
-      -- own kernels for f32 also multiply bf16, packed as f32
+      -- the f32 kernels of moonreel also multiply bf16, packed as f32
       bytes = forms * ((facts.bf16_by_f32 and dtype == "bf16") and 2 or 1)}
     if not one.frozen then
       -- the forward pass runs twice

@@ -1,14 +1,14 @@
---- Measurements taken in turn, round by round, and compared within each round: other load of the
--- machine affects all of them alike, so it cancels in their ratios.
+--- Measures alternately, in rounds, and compares within each round. Other load on the machine
+-- affects all measurements of a round alike, so it cancels in their ratios.
 -- @module moonreel.bench.paired
 local base = require "moonreel.core.base"
 
 local paired = {}
 
--- a median of fewer says little
+-- fewer rounds do not give a useful median
 paired.least_rounds = 3
 
---- The middle of a list of numbers.
+--- The median of a list of numbers.
 ---@param list number[]  not empty
 ---@return number
 function paired.median(list)
@@ -18,10 +18,10 @@ function paired.median(list)
   return (sorted[(n + 1) // 2] + sorted[n // 2 + 1]) / 2
 end
 
---- Call every measure once per round.
+--- Calls every measure once per round.
 ---@param measures function[]  each returns a number; called in this order
----@param seconds number       to spend; at least `least_rounds` rounds
----@return number[][]          the numbers of each measure, a round each
+---@param seconds number       time to spend; there are at least `least_rounds` rounds
+---@return number[][]          the numbers of each measure, one per round
 function paired.rounds(measures, seconds)
   local got, start, rounds = {}, base.now_s(), 0
   for i = 1, #measures do
@@ -48,9 +48,9 @@ function paired.ratio(a, b)
   return paired.median(ratios)
 end
 
---- Run a function again and again.
----@param run function     complete when it returns
----@param seconds number   at least one run
+--- Runs a function repeatedly.
+---@param run function     has completed its work when it returns
+---@param seconds number   time to spend; there is at least one run
 ---@return number          runs per second
 function paired.rate(run, seconds)
   local start, runs = base.now_s(), 0

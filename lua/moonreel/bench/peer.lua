@@ -1,5 +1,5 @@
---- The same work in PyTorch, where it is installed: core/bench/peer_torch.py run by python3 or by
--- the interpreter named.
+--- Runs the same work in PyTorch, if it is installed: core/bench/peer_torch.py, run by python3 or
+-- by a given interpreter.
 -- @module moonreel.bench.peer
 local json = require "moonreel.core.json"
 local nn = require "moonreel.nn"
@@ -9,18 +9,19 @@ local peer = {}
 
 local PYTHONS = {"python3", "/usr/bin/python3"}
 
--- for one answer, PyTorch's start included; it begins no further run after END_SHARE of that
+-- seconds for one answer, including the start of PyTorch; no run begins after END_SHARE of this
+-- time
 peer.deadline_s = 90
--- for one in which torch.compile compiles first, in each turn again: it takes minutes on a busy
--- host
+-- seconds for an answer that needs torch.compile, which compiles again in each turn and takes
+-- minutes on a busy host
 peer.compile_s = 600
--- for one clip through a released autoencoder
+-- seconds for one clip through a released autoencoder
 peer.clip_s = 600
 local END_SHARE = 2 / 3
 
---- An interpreter that can import a module, or nil.
----@param named string|nil   the only one to try
----@param module string|nil  torch where absent
+--- Finds an interpreter that can import a module; nil: there is none.
+---@param named string|nil   the only interpreter to try
+---@param module string|nil  absent: torch
 function peer.python(named, module)
   for _, name in ipairs(named and {named} or PYTHONS) do
     local ok, result = pcall(process.run, {name, "-c", "import " .. (module or "torch")}, "",
@@ -31,7 +32,7 @@ function peer.python(named, module)
   end
 end
 
--- a script of core/bench, which says one line of JSON at its end; libraries are as it finds them
+-- runs a script of core/bench, whose last line of output is JSON, with the libraries it finds
 local function start(python, script, what, request, deadline_s)
   local text = require("moonreel.app").embedded("core/bench/" .. script)
   local words = {"/usr/bin/env"}
@@ -42,12 +43,12 @@ local function start(python, script, what, request, deadline_s)
   return process.run(words, text, {deadline_s = deadline_s})
 end
 
---- Run the peers of data (core/bench/peer_data.py).
+--- Runs the peers of data (core/bench/peer_data.py).
 ---@param python string
 ---@param what string    "pyav", "open-sora", "pandas"
 ---@param request table  passed as JSON
 ---@return table|nil result
----@return string|nil reason  why it is nil
+---@return string|nil reason  why there is no result
 function peer.data(python, what, request)
   local started, result = pcall(start, python, "peer_data.py", what, request,
     peer.deadline_s)
@@ -65,14 +66,14 @@ function peer.data(python, what, request)
   return json.decode(line)
 end
 
---- Run the peer.
----@param python string|nil    of `peer.python`
+--- Runs the peer.
+---@param python string|nil    result of `peer.python`
 ---@param what string          "step", "demo-step", "vae", "t5-block", "conv" or "clip"
----@param request table        threads, flop, seconds, isa, dtype and the sizes; way: of a step
----   "plain" (nil), "compiled" by torch.compile or "both", of which the faster is answered
+---@param request table        threads, flop, seconds, isa, dtype and the sizes; way of a step:
+---   "plain" (nil), "compiled" by torch.compile, or "both", which returns the faster
 ---@return table|nil result    name, version, dtype, seconds, runs, compiled, tflops, product_tflops
----   (of its BLAS), peak_bytes, import_bytes: of that what `import torch` took
----@return string|nil reason   why there is none
+---   (of its BLAS), peak_bytes, import_bytes: part of it after `import torch`
+---@return string|nil reason   why there is no result
 function peer.run(python, what, request)
   if not python then
     return nil, "PyTorch is not installed"
@@ -97,11 +98,12 @@ function peer.run(python, what, request)
     answer.name, answer.version, answer.least_seconds)
 end
 
---- The peer of a step, asked turn by turn: first in both ways, then in the faster.
+--- Makes a function that runs the peer of a step repeatedly: first in both ways, then in the
+-- faster.
 ---@param python string|nil
 ---@param what string
----@param request table  as for `run`, but for seconds and way
----@return fun(seconds: number): table|nil, string|nil  what `run` returns
+---@param request table  as for `run`, without seconds and way
+---@return fun(seconds: number): table|nil, string|nil  results of `run`
 function peer.by_turns(python, what, request)
   local way = "both"
   return function(seconds)

@@ -1,8 +1,8 @@
---- The speed of this machine, step by step: rates from steps of the same kind and other sizes, and
--- their predictions. Steps of the trainer's own small models are timed op by op. The predicted
--- steps run in the same rounds, so that other load affects both. In a round each runs several
--- times, and the fastest run counts: a neighbour on a shared machine takes a third of it for
--- seconds, which slows some runs and speeds up none.
+--- The accuracy of predictions on this machine: rates come from steps of the same kind and other
+-- sizes, and predictions are compared with measured steps. Steps of the trainer's own small models
+-- are timed op by op. The predicted steps run in the same rounds, so that other load affects both.
+-- In a round each step runs several times, and the fastest run counts: another user of a shared
+-- machine can take a third of it for seconds, which slows some runs down and speeds none up.
 -- @module moonreel.bench.plan
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -22,9 +22,9 @@ local work = require "moonreel.plan.work"
 local plan = {}
 
 plan.rounds = 5
-plan.turns = 3     -- of each round
-plan.least_s = 0.2  -- of a turn: what is shorter runs again and again
-plan.within = 0.1  -- of what is measured: how far a prediction may lie from it
+plan.turns = 3     -- turns of each round
+plan.least_s = 0.2  -- seconds of a turn: shorter steps are repeated
+plan.within = 0.1  -- largest relative error of a prediction
 
 local function stdit3(width, heads, depth, latent, text, channels)
   return { family = "stdit3", latent = latent, model = { depth = depth, hidden_size = width,
@@ -35,8 +35,8 @@ local function training(frames, batch, ...)
   return { size = { frames = frames, height = 32, width = 32, batch = batch }, values = { ... } }
 end
 
--- pictures and frames through the encoders of an autoencoder, `wide` times as wide as released and
--- with one block where that has several
+-- pictures and frames through the encoders of an autoencoder; widths are those of the released one
+-- times `wide`, and each level has one block
 local function clip(frames, height, width, wide)
   local widths = {}
   for i, channels in ipairs(kl.defaults.block_out_channels) do
@@ -48,10 +48,10 @@ local function clip(frames, height, width, wide)
       { filters = math.tointeger(temporal.defaults.filters * wide), num_res_blocks = 1 }) } }
 end
 
--- a block of a released T5 over captions of `tokens` tokens
+-- a block of a released T5 with captions of `tokens` tokens
 local function block(name, captions, tokens) return { block = { name, captions, tokens } } end
 
---- What is predicted: whole steps of the demo, passes of STDiT3 with the fixed step among them,
+--- What is predicted: whole steps of the demo, passes of STDiT3 including the fixed step, and
 -- encoders.
 function plan.predicted()
   return {
@@ -65,7 +65,8 @@ function plan.predicted()
   }
 end
 
---- What shows the rates: as small and as large, and none of those sizes.
+--- The steps that give the rates: smaller and larger than the predicted ones, and never of the same
+-- size.
 function plan.shown()
   return {
     training(8, 4, "model.hidden_size=64", "model.depth=2"),
@@ -76,15 +77,16 @@ function plan.shown()
     stdit3(512, 8, 1, { 2, 4, 6, 20, 20 }, 80, 384),
     stdit3(1024, 16, 1, { 1, 4, 9, 16, 16 }), stdit3(960, 12, 1, { 2, 4, 6, 24, 24 }),
     stdit3(1344, 16, 1, { 1, 4, 4, 20, 20 }, 96, 768),
-    -- sizes of buckets, multiples of 16: half a tile of cells takes as long as a whole one
+    -- sizes of buckets are multiples of 16; half a tile of cells takes as long as a whole one
     clip(9, 32, 48, 0.5), clip(5, 48, 48, 1), clip(9, 48, 48, 0.75), clip(5, 32, 32, 1),
     block("t5-v1_1-base", 2, 96), block("t5-v1_1-base", 1, 176), block("t5-v1_1-large", 1, 96),
-    -- few tokens over large weights wait for these, many do not: what is predicted lies between
+    -- with few tokens the time is that of reading weights, with many it is not; predicted sizes are
+    -- between these
     block("t5-v1_1-large", 1, 192), block("t5-v1_1-xl", 1, 64),
   }
 end
 
--- what encodes a clip, each program once
+-- the programs that encode a clip, each run once
 local function open_clip(device, size, dtype)
   local coder, programs = encoders.random_codec(device, dtype, size), {}
   coder:encode(T.new("u8", { size.frames, 3, size.height, size.width }))
@@ -99,7 +101,7 @@ local function open_clip(device, size, dtype)
   end }
 end
 
--- a step ready to run: programs, and run() that is complete when it returns
+-- prepares a step: programs, and run(), which has completed when it returns
 local function open(device, of, dtype)
   if of.model then
     local exec, params, net = step.open(device, of, dtype)
@@ -122,7 +124,7 @@ local function open(device, of, dtype)
   end }
 end
 
--- all of them, each run once: memory is touched, what runs once has run
+-- prepares all steps and runs each once, so that memory is allocated
 local function open_all(device, list, dtype)
   local all = {}
   for i, of in ipairs(list) do
@@ -152,7 +154,7 @@ local function seconds_of(run)
   return base.now_s() - from
 end
 
--- a turn of each: `quickest` keeps its quickest run of all turns, {seconds, rows}
+-- one turn of each step: `quickest` keeps the fastest run of all turns, {seconds, rows}
 local function run_all(all, quickest)
   for i, one in ipairs(all) do
     local began = base.now_s()
@@ -173,7 +175,7 @@ local function timed(all)
   end
 end
 
--- rows of all steps that were run, and seconds that a step takes around its kernel
+-- the rows of all steps, and the seconds of a step outside its kernels
 local function shows(quickest)
   local rows, around = {}, 0
   for _, one in ipairs(quickest) do
@@ -185,7 +187,7 @@ local function shows(quickest)
   return rows, math.max(around / #rows, 0)
 end
 
--- this machine with rates by what one round showed
+-- this machine, with rates from one round
 local function rated(m, quickest)
   local rows, around = shows(quickest)
   local copy = setmetatable({ ops = rates.points(rows) }, { __index = m })
@@ -193,10 +195,10 @@ local function rated(m, quickest)
   return copy
 end
 
---- Predict and measure.
+--- Predicts and measures.
 ---@param options table  threads, dtype (nil: the device's best)
 ---@return table[] rows  {name, predicted_s, measured_s: medians over the rounds; off: the median of
----   predicted over measured, less one; within}
+---   predicted over measured, minus one; within}
 function plan.measure(options)
   local device <close> = E.device("cpu", options.threads or 0)
   local dtype = options.dtype or device:facts().bf16 and "bf16" or "f32"
@@ -235,7 +237,7 @@ end
 
 -- ---- a machine file ----
 
--- the quickest runs of all that show rates, as many turns as a prediction takes rounds
+-- the fastest runs of all steps that give rates, with the same number of turns as a prediction
 local function shown_once(device, dtype)
   local all, quickest = open_all(device, plan.shown(), dtype), {}
   timed(all)
@@ -246,7 +248,7 @@ local function shown_once(device, dtype)
   return quickest
 end
 
--- numbers, texts and tables of them as Lua writes them, keys in order
+-- numbers, texts and tables in Lua syntax, with sorted keys
 local function literal(value, indent)
   if type(value) ~= "table" then
     return type(value) == "number" and ("%.6g"):format(value) or ("%q"):format(value)
@@ -270,9 +272,9 @@ local function literal(value, indent)
   return "{\n" .. table.concat(lines) .. indent .. "}"
 end
 
---- This machine as a machine file: what a plan knows of it by a probe, and measured steps.
+--- This machine as a machine file: probed properties and measured steps.
 ---@param name string
----@param options table  threads, dtype (nil: f32, and bf16 where it is fast)
+---@param options table  threads, dtype (nil: f32, and bf16 if it is fast)
 ---@return string text
 function plan.text(name, options)
   local device <close> = E.device("cpu", options.threads or 0)
@@ -291,7 +293,7 @@ function plan.text(name, options)
       threads = cpu.threads, bf16 = cpu.bf16, amx = cpu.amx, bf16_by_f32 = cpu.bf16_by_f32 },
     source = ("moonreel bench --save, %s: %s, %d threads"):format(os.date("!%Y-%m-%d"), cpu.isa,
       cpu.threads) }
-  return ("-- %s as it was measured; `moonreel plan RECIPE --machine ./FILE.lua`.\n"
+  return ("-- %s as measured; `moonreel plan RECIPE --machine ./FILE.lua`.\n"
     .. "-- ops: {operations, bytes, seconds} of steps by op and dtypes.\nreturn %s\n"):format(name,
     literal(file, ""))
 end

@@ -18,19 +18,19 @@ local process = require "moonreel.core.process"
 
 local ranks = {}
 
---- Of a part of the step by one rank.
+--- Largest allowed ratio to a rank's part of the step by one rank.
 ranks.most = 1.25
 ranks.recipe = "recipes/tiny/demo.lua"
 
 local DEADLINE_S = 300
 
--- a world of as many ranks in which no rank sends anything
+-- a world with the same number of ranks, in which no rank sends anything
 local function silent(world)
   return {rank = function() return world:rank() end, size = function() return world:size() end,
     op_group = function() return 0 end}
 end
 
--- what ranks tell each other in a step, without its work: the micro-step's part, then the update's
+-- the communication of a step without its work: that of the micro-step, then that of the update
 local function told_alone(opened, dtype)
   local G = require "moonreel.core.graph"
   local owners, params, exec = opened.owners, opened.pipe.params, opened.exec
@@ -49,7 +49,7 @@ local function told_alone(opened, dtype)
   end
 end
 
--- bytes that a rank sends in a step, by its counters
+-- the bytes that a rank sends in a step, by its counters
 local function sent_in_step(world, opened)
   world:reset_counts()
   opened.run()
@@ -60,7 +60,7 @@ local function sent_in_step(world, opened)
   return sent
 end
 
--- what each stage of ZeRO keeps and sends: counted, and as predicted before a run
+-- what each stage of ZeRO keeps and sends: as counted, and as predicted before a run
 local function stages(world, open)
   local rows = {}
   for stage = 0, 3 do
@@ -76,8 +76,8 @@ local function stages(world, open)
   return rows
 end
 
---- What each rank of a measurement runs; rank 0 prints what came as JSON.
----@param seconds number  to spend
+--- The program of each rank of a measurement; rank 0 prints the results as JSON.
+---@param seconds number  time to spend
 ---@param recipe string
 ---@param dtype string|nil
 function ranks.rank(seconds, recipe, dtype)
@@ -100,7 +100,7 @@ function ranks.rank(seconds, recipe, dtype)
     reported = told_alone(together, dtype)}
   local sent = sent_in_step(world, together)
   local kept = stages(world, function(stage) return open(device, world, stage) end)
-  -- seconds of the rank that takes longest, from when all begin: by the clock, of processors
+  -- the seconds of the slowest rank, from the common start: by the clock, and of the processor
   local function measured(name)
     local run = runs[name]
     world:barrier()
@@ -119,7 +119,7 @@ function ranks.rank(seconds, recipe, dtype)
     return took
   end
   round()
-  -- all ranks make as many rounds as rank 0 has time for
+  -- all ranks make the number of rounds for which rank 0 has time
   local rounds, from, go = {}, base.now_s(), true
   while go do
     rounds[#rounds + 1] = round()
@@ -132,15 +132,15 @@ function ranks.rank(seconds, recipe, dtype)
   end
 end
 
---- In the order in which a round takes them.
+--- The parts, in the order of a round.
 ranks.parts = {"one", "threads", "apart", "reported", "together"}
 
---- Of seconds by part, `part .. "_cpu"` those of processors, round by round.
+--- Judges seconds by part, round by round; `part .. "_cpu"` are processor seconds.
 ---@param rounds table[]
----@param size integer  ranks
----@return table  the median of each part; ratio: of together without what is sent, against a
----   rank's part of one; beside: of apart likewise; ratio_cpu, beside_cpu: of processors' seconds;
----   of_threads: together against threads
+---@param size integer  number of ranks
+---@return table  the median of each part; ratio: of together without communication, to a rank's
+---   part of one; beside: the same for apart; ratio_cpu, beside_cpu: of processor seconds;
+---   of_threads: together to threads
 function ranks.judge(rounds, size)
   local function middle(of)
     local list = {}
@@ -162,9 +162,9 @@ function ranks.judge(rounds, size)
   return out
 end
 
---- Measure.
----@param options table  seconds: to spend; ranks (2); dtype
----@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: as judge gives it;
+--- Measures.
+---@param options table  seconds: time to spend; ranks (2); dtype
+---@return table  ranks, dtype, rounds, sent: bytes of a rank in a step; seconds: result of judge;
 ---   stages: of ZeRO {stage, parameters, state, a_while, reported, sent, norm}, in bytes of a rank
 function ranks.measure(options)
   local n = options.ranks or 2

@@ -1,6 +1,6 @@
---- The fixed step: forward and backward pass of a part of a released model on random latents, as
--- the trainer builds it, once with and once without `grad_checkpoint`; bf16 if the processor has
--- it.
+--- The fixed step: forward and backward pass of a part of a released model with random latents,
+-- built as the trainer builds it, with and without `grad_checkpoint`; in bf16 if the processor
+-- supports it.
 -- @module moonreel.bench.step
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -15,16 +15,16 @@ local work = require "moonreel.plan.work"
 
 local step = {}
 
-local SAMPLE_S = 0.25 -- of the peak, next to a step
-local TURNS = 5 -- of a step and of another program's
+local SAMPLE_S = 0.25 -- seconds of a sample of the peak, next to a step
+local TURNS = 5 -- turns of a step and of the other program's step
 
--- the settings of a recipe that decide what a step keeps and what it does twice
+-- the settings of a recipe that decide what a step keeps and what it computes twice
 step.settings = {{grad_checkpoint = false}, {grad_checkpoint = true}}
 
 --- The graph from noised latents to gradients in region "grad", and inputs for it.
 ---@param params mr.Params
----@param net table       of step.open, as is the one before
----@param shape table     of moonreel.bench.cuts
+---@param net table       from step.open, as is params
+---@param shape table     shape of moonreel.bench.cuts
 ---@param settings table  grad_checkpoint
 ---@return mr.Graph graph
 ---@return table<string, mr.Tensor> set
@@ -44,13 +44,13 @@ function step.graph(params, net, shape, settings)
   return g, set
 end
 
---- Times of repeated runs: the best, after one to warm up.
----@param run function           one run, complete when it returns
----@param seconds number         to spend, at least four runs
----@param prog mr.Program|nil    timed node by node: of each its best, so that other programs' work
----   blames no op
----@return number seconds        of the best run
----@return table|nil rows        of prog:times()
+--- The best time of repeated runs, after a run to warm up.
+---@param run function           one run; it has completed when it returns
+---@param seconds number         time to spend, for at least four runs
+---@param prog mr.Program|nil    timed node by node: the best time of each node counts, so that
+---   other load is not attributed to an op
+---@return number seconds        time of the best run
+---@return table|nil rows        rows of prog:times()
 function step.best(run, seconds, prog)
   if prog then
     prog:time(true)
@@ -70,7 +70,7 @@ function step.best(run, seconds, prog)
   return best, rows
 end
 
---- Time per op: one row per op name, largest first.
+--- The time per op: one row per op name, the largest time first.
 function step.by_op(rows)
   local by, list = {}, {}
   for _, row in ipairs(rows) do
@@ -87,9 +87,9 @@ function step.by_op(rows)
   return list
 end
 
---- A model with an executor that has its gradients.
+--- Opens a model and an executor with its gradients.
 ---@param device mr.Device
----@param shape table   of moonreel.bench.cuts
+---@param shape table   shape of moonreel.bench.cuts
 ---@param dtype string
 ---@return mr.Exec run, mr.Params params, table net
 function step.open(device, shape, dtype)
@@ -101,11 +101,11 @@ function step.open(device, shape, dtype)
   return run, params, net
 end
 
---- One program of the step, ready to run.
+--- Compiles one program of the step.
 ---@param run mr.Exec
 ---@param params mr.Params
----@param net table       of step.open, as are the two before
----@param shape table     of moonreel.bench.cuts
+---@param net table       from step.open, as are run and params
+---@param shape table     shape of moonreel.bench.cuts
 ---@param settings table  grad_checkpoint
 ---@return table one      prog, settings, flop (useful), run(), seconds() of a run
 function step.compile(run, params, net, shape, settings)
@@ -124,12 +124,12 @@ function step.compile(run, params, net, shape, settings)
     one.run()
     return base.now_s() - from
   end
-  -- memory is touched, what runs once has run
+  -- run once, so that memory is allocated
   one.run()
   return one
 end
 
--- of each node its best time over all rounds
+-- the best time of each node over all rounds
 local function keep_best(rows, new)
   for i, row in ipairs(rows or {}) do
     row.seconds = math.min(row.seconds, new[i].seconds)
@@ -137,7 +137,7 @@ local function keep_best(rows, new)
   return rows or new
 end
 
--- the mean of the peak before and behind each step: what is compared with it
+-- the mean of the peaks before and after each step, with which it is compared
 local function around(before, behind)
   local means = {}
   for round = 1, #before do
@@ -146,8 +146,8 @@ local function around(before, behind)
   return means
 end
 
--- what rounds say of a step: seconds and the share of the peak around them; what is done twice
--- counts once
+-- the result of the rounds of a step: seconds, and the share of the peak measured around them; work
+-- that is done twice counts once
 local function of_peak(one, flop, took, before, behind)
   local rates = {}
   for round, seconds in ipairs(took) do
@@ -157,17 +157,17 @@ local function of_peak(one, flop, took, before, behind)
     ratio = paired.ratio(rates, around(before, behind)), arena_bytes = one.prog:memory().arena}
 end
 
---- A step in turn with the same step by another program, which is asked once before, to choose how
--- it runs the step: of each the best runs of a turn.
----@param result table      of a measurement: takes peer, the answer of the turn in the middle;
----   speedup, the median of how many times as fast ours is; of the largest resident size,
----   memory_share and memory_share_net, of the peer's without its import; or peer_missing, why
----   there is none
----@param run function      the step, complete when it returns
----@param prog mr.Program   of it; it is not timed any more
----@param ask function      ask(seconds): the other's answer, with seconds, peak_bytes and
----   import_bytes, or nil and why there is none
----@param seconds number    to spend on each of both
+--- Runs a step alternately with the same step in another program. The other program is called once
+-- before, to choose how it runs the step. Of each turn the best runs count.
+---@param result table      of a measurement; receives peer: the answer of the median turn; speedup:
+---   the median ratio of the peer's time to moonreel's; memory_share and memory_share_net: peak
+---   memory relative to the peer's, the latter without its imports; or peer_missing: why there is
+---   no peer
+---@param run function      the step; it has completed when it returns
+---@param prog mr.Program   program of the step; it is no longer timed
+---@param ask function      ask(seconds): the other program's answer, with seconds, peak_bytes and
+---   import_bytes, or nil and why there is no answer
+---@param seconds number    time to spend on each of the two
 function step.in_turn(result, run, prog, ask, seconds)
   local ours, theirs, answers = {}, {}, {}
   prog:time(false)
@@ -193,8 +193,8 @@ function step.in_turn(result, run, prog, ask, seconds)
   end
 end
 
--- Rounds of the peak and both steps: each step stands between two short samples of the peak, so
--- that all three meet the same load.
+-- Rounds of the peak and both steps: each step is between two short samples of the peak, so that
+-- the same other load affects all three.
 local function rounds_of(kept, again, facts, dtype, seconds)
   local peak, rows = core.product_peak(dtype, facts.threads, seconds / 50), nil
   kept.prog:time(true)
@@ -210,16 +210,16 @@ local function rounds_of(kept, again, facts, dtype, seconds)
   return got, rows, peak
 end
 
---- Measure: in each round the step under each of `step.settings`, the product peak around them;
--- then the step in turn with another program's.
----@param options table  model: of moonreel.bench.cuts ("stdit3"); threads, dtype (nil: the
----   device's best), seconds, grad_checkpoint: of the settings that come first
----@param ask function|nil  ask(result): the same step by another program, as step.in_turn takes it
----@param say function|nil  say(result): what is measured before the other program runs
+--- Measures in each round the step with each of `step.settings` and the product peak around them;
+-- then the step alternately with another program's.
+---@param options table  model: name in moonreel.bench.cuts ("stdit3"); threads, dtype (nil: the
+---   device's best), seconds, grad_checkpoint: the settings that come first
+---@param ask function|nil  ask(result): runs the same step in another program, as for step.in_turn
+---@param say function|nil  say(result): receives the measurement before the other program runs
 ---@return table         isa, dtype, threads, flop (useful, of one step), rounds, peak_tflops,
 ---   peak_shape; of the first settings tflops, seconds, ratio, peak_bytes (resident), planned_bytes
----   (the same by its plan), arena_bytes, ops, loss; by_settings: of each settings, seconds,
----   ratio, arena_bytes; what step.in_turn adds
+---   (the same by its plan), arena_bytes, ops, loss; by_settings: for each settings: seconds,
+---   ratio, arena_bytes; and what step.in_turn adds
 function step.measure(options, ask, say)
   local began, device <close> = core.resident(), E.device("cpu", options.threads or 0)
   local facts = device:facts()
@@ -231,7 +231,7 @@ function step.measure(options, ask, say)
     first, second = second, first
   end
   local kept = step.compile(run, params, net, shape, first)
-  -- before anything else takes memory: the second program, the buffers of the peak
+  -- before other allocations: the second program and the buffers of the peak
   local resident, planned = core.max_resident(), began + kept.prog:plan().total
   local again = step.compile(run, params, net, shape, second)
   local got, rows, peak = rounds_of(kept, again, facts, dtype, options.seconds)

@@ -1,7 +1,7 @@
---- A video autoencoder at its released sizes: a clip encoded and decoded, Hunyuan's in turn with
--- AutoencoderKLHunyuanVideo of diffusers. Weights are random. diffusers, which by default cuts
--- clips into blended pieces, also processes the whole clip. Each turn is a separate process: one
--- run after a fresh start, and the peak of the process's whole memory.
+--- A video autoencoder at its released sizes encodes and decodes a clip; Hunyuan's runs alternately
+-- with AutoencoderKLHunyuanVideo of diffusers. Weights are random. diffusers by default cuts clips
+-- into blended tiles; here it also processes the whole clip. Each turn is a separate process: one
+-- run after a fresh start, with the peak memory of the whole process.
 -- @module moonreel.bench.vae
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -15,20 +15,20 @@ local paired = require "moonreel.bench.paired"
 
 local vae = {}
 
---- The clip that is timed where none is named.
+--- The default clip.
 vae.clip = { frames = 17, height = 144, width = 256 }
 
 vae.jobs = { "encode", "decode" }
 
---- The autoencoders, each with its field of the widths of levels; the first where none is named.
+--- The autoencoders, each with its field for the widths of levels; the first is the default.
 vae.types = { "hunyuan_vae", "dc_ae" }
 local WIDTHS <const> = { hunyuan_vae = "block_out_channels", dc_ae = "widths" }
 
---- Fields of a released autoencoder.
----@param narrow integer  widths of all levels are divided by this
----@param type string     of `vae.types`
+--- The fields of a released autoencoder.
+---@param narrow integer  divisor of the widths of all levels
+---@param type string     one of `vae.types`
 ---@return table fields
----@return integer[] widths  of its levels
+---@return integer[] widths  widths of its levels
 function vae.fields(narrow, type)
   local fields, widths = families.of("vae", type):defaults(), {}
   for i, channels in ipairs(fields[WIDTHS[type]]) do
@@ -43,12 +43,12 @@ local function autoencoder(narrow, type, dtype)
     { dtype = dtype })
 end
 
---- One turn: a job once, after its program is compiled.
----@param job string       of `vae.jobs`
+--- One turn: runs a job once, after its program is compiled.
+---@param job string       one of `vae.jobs`
 ---@param dtype string
 ---@param threads integer
 ---@param narrow integer
----@param type string      of `vae.types`
+---@param type string      one of `vae.types`
 ---@param frames integer
 ---@param height integer
 ---@param width integer
@@ -77,7 +77,7 @@ function vae.turn(job, dtype, threads, narrow, type, frames, height, width)
     planned_bytes = planned }
 end
 
--- a measure for paired.rounds: `answers` gets all that turn() returns
+-- makes a measure for paired.rounds; `answers` receives the results of turn()
 local function measure(turn, answers)
   return function()
     answers[#answers + 1] = turn()
@@ -93,7 +93,7 @@ local function most(answers, key)
   return found
 end
 
--- a job of both sides in turn; where the peer fails, ours alone and why
+-- a job on both sides alternately; if the peer fails, only moonreel's, and the reason
 local function job_of(job, dtype, o)
   local ours, theirs, missing = {}, {}, nil
   local function ask()
@@ -125,12 +125,13 @@ local function job_of(job, dtype, o)
   return row
 end
 
---- Measure.
----@param options table  threads, dtype (nil: f32, and bf16 where it is fast), seconds: to spend on
----   a job, at least three pairs; narrow: widths are divided by this (nil: as released); type: of
----   `vae.types`; clip: frames, height, width (nil: `vae.clip`)
----@param ask function|nil  ask(request) -> a turn of the peer, or nil and why; Hunyuan's alone
----@param tell fun(what: string, row: table)  "machine", "job", each as it is measured
+--- Measures.
+---@param options table  threads, dtype (nil: f32, and bf16 if it is fast), seconds: time per job,
+---   for at least three pairs; narrow: divisor of widths (nil: 1); type: one of `vae.types`; clip:
+---   frames, height, width (nil: `vae.clip`)
+---@param ask function|nil  ask(request) -> a turn of the peer, or nil and the reason; only for
+---   Hunyuan's
+---@param tell fun(what: string, row: table)  called after each measurement: "machine", "job"
 ---@return table  type, isa, threads, widths, clip; jobs: {job, dtype, seconds, peak_bytes,
 ---   planned_bytes, rounds, peer or peer_missing, speedup, memory_share, memory_share_net: without
 ---   the peer's imports}

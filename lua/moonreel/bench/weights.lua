@@ -1,4 +1,4 @@
---- The cost of weights.every: measuring the weights of the demo in turn with its step.
+--- The cost of weights.every: measuring the weights of the demo, alternating with its step.
 -- @module moonreel.bench.weights
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
@@ -9,7 +9,7 @@ local pipeline = require "moonreel.models.pipeline"
 
 local weights = {}
 
-weights.aim = 0.005 -- of the time, at the usual interval
+weights.aim = 0.005 -- largest share of the time, at the usual interval
 
 local H <const> = { lr = 1e-4, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.01,
   step = 1 }
@@ -22,10 +22,10 @@ local function timed(f)
   end
 end
 
---- Measure.
+--- Measures.
 ---@param options table  threads, dtype, seconds
----@return table  seconds of a measurement, rate: bytes per second of it; step_s; every: the usual
----   interval; share of the time it takes; aim: the most of it
+---@return table  seconds of a measurement, rate: its bytes per second; step_s; every: the usual
+---   interval; share of the time; aim: largest allowed share
 function weights.measure(options)
   local s = require("moonreel.settings").bake "recipes/tiny/demo.lua"
   local device <close> = E.device("cpu", options.threads or 0)
