@@ -1,4 +1,4 @@
---- Response times of the command line. For each figure the program is started anew, as a user
+--- Response times of the command line. For each figure the program is started again, as a user
 -- starts it.
 -- @module moonreel.bench.cli
 local base = require "moonreel.core.base"

@@ -195,8 +195,8 @@ describe("a run with spikes", function()
   it("is refused where there is nothing to go back to, and with numbers that mean nothing",
     function()
     for _, case in ipairs {
-      { 3, "spike.action=rollback", "spike%.action = \"rollback\" with ckpt_every = 0: there is "
-        .. "no checkpoint to go back to; try: ckpt_every = 50" },
+      { 3, "spike.action=rollback", "spike%.action = \"rollback\" with ckpt_every = 0: there would "
+        .. "be no checkpoint to go back to; try: ckpt_every = 50" },
       { 2, "spike.action=stop", "expected one of \"log\", \"skip\", \"rollback\"" },
       { 2, "spike.norm_steps=0", "spike%.norm_steps" },
     } do

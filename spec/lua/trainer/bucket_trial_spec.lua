@@ -81,7 +81,7 @@ describe("a run that tries sizes of buckets", function()
       end
       assert.is_truthy(seen[size.elements])
       assert.equal(2, size.ranks)
-      assert.matches(("reduce_bucket_size_in_m = %s: [%%d.]+ ms a step[^\n]*, taken\n"):format((
+      assert.matches(("reduce_bucket_size_in_m = %s: [%%d.]+ ms a step[^\n]*, chosen\n"):format((
         "%g"):format(size.elements / (1 << 20)):gsub("%p", "%%%0")), text)
       text = train(2, name, 3, AUTO, stage, "load=" .. demo_data.run_dir(out, name))
       assert.matches("reduce_bucket_size_in_m = [%d.]+, as before\n", text)

@@ -106,8 +106,8 @@ describe("a restart", function()
     it("goes on with " .. change .. ", without what the epoch has trained", function()
       local ok, code, log = restart(change)
       assert.is_true(ok, tostring(code))
-      local samples = log:match("the bucket rule changed: (%d+) samples that epoch 0 has trained "
-        .. "are left out of the rest of it")
+      local samples = log:match("the bucket rule changed: (%d+) samples that epoch 0 has "
+        .. "already trained are left out of the rest of it")
       assert.is_true(tonumber(samples) > 0, log)
       assert.matches("left out: " .. samples .. " samples, trained in this epoch", log)
       if change:find("pixels") then
@@ -169,7 +169,7 @@ describe("a restart", function()
     local log
     ok, problem, log = restart(fewer, "data_change=carry")
     assert.is_true(ok, tostring(problem))
-    local report = "the data set changed: %d+ samples that epoch 0 has trained are left out"
+    local report = "the data set changed: %d+ samples that epoch 0 has already trained are left out"
     assert.matches(report, log)
     ok, problem, log = restart(fewer, "data_change=next")
     assert.is_true(ok, tostring(problem))

@@ -113,8 +113,8 @@ describe("a run of several sources", function()
     ok, problem, log = train("swap", 4, "load=latest", A, other,
       "dataset.sources.b.data_change=carry")
     assert.is_true(ok, tostring(problem))
-    assert.matches("source b: the data set changed: %d+ samples that epoch 0 has trained are left "
-      .. "out", log)
+    assert.matches("source b: the data set changed: %d+ samples that epoch 0 has already trained "
+      .. "are left out", log)
     ok, problem, log = train("swap", 5, "load=latest", A, B, "dataset.sources.b.data_change=next")
     assert.is_true(ok, tostring(problem))
     assert.matches("source b: the data begin again with epoch 1", log)

@@ -233,7 +233,8 @@ describe("trainer.stages", function()
         "^moonreel: stage c: .*model.drop_path=0.5: model: drop_path = 0.5: "
           .. "stochastic depth is not supported" },
       ["stages.c.data_path=/nowhere.csv"] = { 4, "^moonreel: stage c: "
-        .. "stages.c.data_path=/nowhere.csv: no such file or folder, and no index /nowhere.mrx" },
+        .. "stages.c.data_path=/nowhere.csv: there is no such file or folder, and no index "
+        .. "/nowhere.mrx" },
       ["stages.c.data_path=/nowhere.mrx"] = { 4,
         "^moonreel: stage c: stages.c.data_path=/nowhere.mrx: no such index" },
       ["stages.b.ckpt_path=/nowhere"] = { 2, "^moonreel: stage b: stages.b.ckpt_path=/nowhere: "

@@ -211,8 +211,8 @@ describe("an alarm of weights", function()
     assert.same({ "a", "update", 201, 0.2, 0.1 }, { alarms[1].block, alarms[1].cause,
       alarms[1].step, alarms[1].value, alarms[1].limit })
     assert.is_true(alarms[2].over)
-    assert.same({ "step 201: alarm an update moves a by 0.2 of its norm, more than 0.1; so it is "
-      .. "with 1 more blocks", "step 203: alarm over: an update moves a by 0.2 of its norm, more "
+    assert.same({ "step 201: alarm an update moves a by 0.2 of its norm, more than 0.1; the same "
+      .. "for 1 more blocks", "step 203: alarm over: an update moves a by 0.2 of its norm, more "
       .. "than 0.1; the same for 1 more blocks" }, said)
   end)
 

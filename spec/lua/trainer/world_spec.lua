@@ -159,7 +159,7 @@ describe("a run by many ranks", function()
     ]])
     for what, report in pairs {
         recipe = { 3, "the recipe has other values here %(%x+%) than on rank 0 %(%x+%); try: the "
-          .. "same files" },
+          .. "same recipe files" },
         index = { 4, "demo%.mrx: the index holds other samples here %(others%) than on rank 0 %(" },
       } do
       local list = words(1, "other")
