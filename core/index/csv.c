@@ -112,7 +112,7 @@ static mr_status next_field(csv *c, index_pack *out)
     MR_TRY(take_plain(c, out));
     if (quoted && out->n > n)
         return mr_fail(MR_E_DATA,
-                       "%s:%llu: '%c' behind the quote that ends a field; expected the end of the "
+                       "%s:%llu: '%c' after the closing quote of a field; expected the end of the "
                        "field, or two quotes for one%s",
                        t->file, (unsigned long long)t->line, out->bytes[n], advice(c, slash));
     c->slashed = slash ? t->line : c->slashed;
@@ -137,8 +137,8 @@ static mr_status add_column(const csv *c, columns *cols, index_meaning is, const
     for (int i = 0; i < cols->n; i++)
         if (cols->of[i] == is && is != INDEX_NOTHING && is != INDEX_TEXT && is != INDEX_MORE)
             return mr_fail(MR_E_DATA,
-                           "%s:1: column '%s' stands twice; try: remove one of them, or call it "
-                           "otherwise: --columns other=%s",
+                           "%s:1: column '%s' occurs twice; try: remove one of them, or rename it: "
+                           "--columns other=%s",
                            c->t->file, name, name);
     cols->of[cols->n++] = is;
     return MR_OK;

@@ -137,10 +137,10 @@ static mr_status answered(guard_waited came, pid_t *pid)
     switch (came) {
     case GUARD_ANSWERED: return fork_server_fail(strerror(err));
     case GUARD_STOPPED: return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
-    case GUARD_LATE: return fork_server_fail("it says nothing");
+    case GUARD_LATE: return fork_server_fail("it does not answer");
     case GUARD_ENDED: break;
     }
-    return fork_server_fail("it ended at once");
+    return fork_server_fail("it exited at once");
 }
 
 mr_status fork_server_start(int sock, int memory, pid_t *pid)

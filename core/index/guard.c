@@ -70,7 +70,7 @@ static mr_status start(mr_media_worker *w)
         return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
     return came == GUARD_ANSWERED
                ? mr_fail(st, "%s", text)
-               : fork_server_fail(came == GUARD_LATE ? "it says nothing" : "it ended at once");
+               : fork_server_fail(came == GUARD_LATE ? "it does not answer" : "it exited at once");
 }
 
 /* ---- a question ---- */

@@ -196,7 +196,7 @@ static mr_status read_list(index_pieces *t, index_making *w)
     }
     t->at++;
     MR_TRY(next_byte(t, &byte));
-    return byte ? fail_list(t, "nothing behind it") : MR_OK;
+    return byte ? fail_list(t, "nothing after it") : MR_OK;
 }
 
 mr_status index_json_read(index_pieces *t, index_making *w)

@@ -141,7 +141,7 @@ static mr_status fill(const near *n, int fd)
     if (!has_room(n))
         sweep(n, true);
     if (!has_room(n))
-        return unusable(n->folder, "there is no room; try: MOONREEL_COPIES=DIR on another disk");
+        return unusable(n->folder, "the disk is full; try: MOONREEL_COPIES=DIR on another disk");
     if (mr_io_table()->ftruncate(fd, 0))
         return mr_fail(MR_E_IO, "%s: cannot begin a copy: %s", n->part, strerror(errno));
     MR_TRY(index_sum_check(n->dir, true, fd, n->part));

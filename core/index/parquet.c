@@ -115,7 +115,8 @@ mr_status index_child_open(index_child *c, const char *file)
     MR_TRY(open_input(file, &input));
     if ((c->errors = memfd_create("child-errors", MFD_CLOEXEC)) < 0) {
         close(input);
-        return mr_fail(MR_E_IO, "%s: cannot keep what a child says: %s", file, strerror(errno));
+        return mr_fail(MR_E_IO, "%s: cannot store the error output of a child: %s", file,
+                       strerror(errno));
     }
     int err = spawn(c, input, (const char *const[]){"duckdb", "-c", question, NULL});
     if (err == ENOENT)
@@ -197,12 +198,12 @@ mr_status index_child_close(index_child *c, bool whole)
         return mr_fail(MR_E_DATA,
                        "%s: the child that reads Parquet has closed its output, but not ended in "
                        "%g s, so that rows may be missing: %s; try: export CSV",
-                       c->file, GRACE_S, *said ? said : "it said nothing");
+                       c->file, GRACE_S, *said ? said : "it printed no error");
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return MR_OK;
     if (WIFEXITED(status) && WEXITSTATUS(status) == NO_PYARROW)
         return fail_tools(c->file);
     return mr_fail(MR_E_DATA, "%s: the child that reads Parquet failed: %s", c->file,
-                   *said ? said : "it said nothing");
+                   *said ? said : "it printed no error");
 }

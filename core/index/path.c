@@ -9,7 +9,7 @@ mr_status index_path_absolute(const char *path, char out[4096])
 {
     char cwd[4096] = "";
     if (path[0] != '/' && !getcwd(cwd, sizeof cwd))
-        return mr_fail(MR_E_IO, "%s: the working directory is gone", path);
+        return mr_fail(MR_E_IO, "%s: the working directory was removed", path);
     // takes the path part by part, drops "." and resolves ".." by name
     size_t n = 0;
     for (int round = path[0] == '/'; round < 2; round++)

@@ -145,7 +145,7 @@ mr_status index_builder_reload(mr_index_builder *b)
         stat[DATA_HOT].ms_entries--;
     }
     if (stat[DATA_HOT].ms_entries != tail)
-        return fail_torn(b, "its tables do not hold the same rows");
+        return fail_torn(b, "its tables do not contain the same rows");
     // without rows there is nothing to keep
     if (!rows) {
         b->kept = false;

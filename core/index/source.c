@@ -141,7 +141,7 @@ static mr_status caption_beside(const char *file, char **out)
         if (strlen(*out) != n) {
             mr_free(*out);
             *out = NULL;
-            return mr_fail(MR_E_DATA, "%s: holds a zero byte; expected text in UTF-8", path);
+            return mr_fail(MR_E_DATA, "%s: contains a zero byte; expected text in UTF-8", path);
         }
         while (n && isspace((unsigned char)(*out)[n - 1]))
             (*out)[--n] = 0;
@@ -194,7 +194,7 @@ static mr_status visit(walker *w, const char *child, const char *name, int depth
     struct stat about, link;
     snprintf(file, sizeof file, "%s/%s", w->s->root, child);
     if (stat(file, &about) || lstat(file, &link))
-        return pass_over(w, "link to nowhere", child);
+        return pass_over(w, "dangling link", child);
     if (S_ISDIR(about.st_mode)) {
         // indexes and leftovers of killed ingests contain no clips
         if (ends_with(name, ".mrx") || strstr(name, ".mrx.tmp-"))

@@ -69,7 +69,8 @@ static mr_status open_file(index_spill *s)
              INDEX_SPILL_ENDING);
     s->fd = io->open(name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (s->fd < 0)
-        return mr_fail(MR_E_IO, "%s: cannot put rows aside there: %s", s->folder, strerror(errno));
+        return mr_fail(MR_E_IO, "%s: cannot create a temporary file there: %s", s->folder,
+                       strerror(errno));
     io->unlink(name);
     return MR_OK;
 }
@@ -90,10 +91,11 @@ mr_status index_spill_cut(index_spill *s, uint64_t *blocks)
         s->blocks = more, s->cap = cap;
     }
     if (mr_file_write_full(s->fd, s->open.bytes, s->open.n, s->folder) != MR_OK)
-        return mr_fail(MR_E_IO,
-                       "%s, where rows are put aside; try: make room on the disk, or take "
-                       "another",
-                       mr_error_last()->text);
+        return mr_fail(
+            MR_E_IO,
+            "%s, where the temporary file for rows is; try: make room on the disk, or take "
+            "another",
+            mr_error_last()->text);
     uint64_t from = s->n ? s->blocks[s->n - 1].end : 0;
     s->blocks[s->n++] = (block){from + s->open.n, mr_hash64(s->open.bytes, s->open.n)};
     s->open.n = 0;
@@ -135,7 +137,7 @@ static mr_status load(index_spill_reader *r)
     mr_status st = mr_file_read_at(s->fd, r->room, n, (int64_t)from, s->folder);
     if (st == MR_E_FORMAT || (st == MR_OK && mr_hash64(r->room, n) != b->hash))
         return mr_fail(MR_E_IO,
-                       "%s: rows that were put aside there came back damaged (bytes %llu to %llu); "
+                       "%s: rows in the temporary file there are damaged (bytes %llu to %llu); "
                        "try: check the disk, or take another",
                        s->folder, (unsigned long long)from, (unsigned long long)b->end);
     MR_TRY(st);

@@ -136,8 +136,7 @@ static mr_status open_writer(mr_store_writer *w, const char *path)
     snprintf(w->part, sizeof w->part, "%s.part", w->path);
     snprintf(w->file, sizeof w->file, "%s/" INDEX_DATA, w->part);
     if (mr_path_exists(w->path))
-        return mr_fail(MR_E_USAGE, "%s: is there already; try: another name, or remove it",
-                       w->path);
+        return mr_fail(MR_E_USAGE, "%s: already exists; try: another name, or remove it", w->path);
     MR_TRY(mr_dir_make(w->part));
     MR_TRY(take_lock(w));
     MR_TRY(open_env(w->part, w->file, 0, &w->env));

@@ -26,7 +26,7 @@ static mr_status read_file(const char *file, index_making *w)
     const char *dot = strrchr(file, '.'), *escape = w->scores->escape;
     w->scores->file = file;
     if (escape && *escape && !ends(dot, ".csv") && !ends(dot, ".tsv"))
-        return mr_fail(MR_E_USAGE, "%s: escape: '%s' is for CSV and TSV alone", file, escape);
+        return mr_fail(MR_E_USAGE, "%s: escape: '%s' applies only to CSV and TSV", file, escape);
     mr_status st = index_pieces_open(&t, file, ends(dot, ".parquet"));
     if (st == MR_OK)
         st = read_rows(&t, dot, w);

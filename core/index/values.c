@@ -73,11 +73,11 @@ mr_status index_builder_note_values(mr_index_builder *b, const mr_row *row, uint
             snprintf(text, sizeof text, "%lld", (long long)value.i);
         else
             snprintf(text, sizeof text, "%.17g", value.f);
-        return mr_fail(MR_E_DATA, "%s: column '%s' cannot hold %s; expected %s", row->path,
-                       c->names[i], text,
-                       c->kinds[i] == MR_COLUMN_WHOLE
-                           ? "whole numbers of 64 bits"
-                           : "what a real holds exactly, as it has fractions elsewhere");
+        return mr_fail(
+            MR_E_DATA, "%s: column '%s' cannot hold %s; expected %s", row->path, c->names[i], text,
+            c->kinds[i] == MR_COLUMN_WHOLE
+                ? "whole numbers of 64 bits"
+                : "numbers that a double represents exactly, because it has fractions elsewhere");
     }
     return MR_OK;
 }

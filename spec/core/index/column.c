@@ -173,7 +173,7 @@ static void exact(void)
     CHECK(back.whole && back.i == -INT64_MAX);
     CHECK_FAILS(
         put_one(MR_COLUMN_WHOLE, MR_COLUMN_REAL, (mr_number){.whole = true, .i = large}, &back),
-        MR_E_DATA, "column 'uid' cannot hold 9007199254740993; expected what a real holds");
+        MR_E_DATA, "column 'uid' cannot hold 9007199254740993; expected numbers that a double");
     CHECK_FAILS(
         put_one(MR_COLUMN_REAL, MR_COLUMN_REAL, (mr_number){.whole = true, .i = INT64_MAX}, &back),
         MR_E_DATA, "cannot hold 9223372036854775807");

@@ -119,7 +119,7 @@ static void outlast(void)
     // and one that does not listen is ended
     program("duckdb", "trap '' TERM; exec >&-; " ON);
     jumps = 2;
-    CHECK_FAILS(read_file(), MR_E_DATA, "rows may be missing: it said nothing");
+    CHECK_FAILS(read_file(), MR_E_DATA, "rows may be missing: it printed no error");
     // a person does not wait for it
     jumps = 1, interrupts = true;
     CHECK_FAILS(read_file(), MR_E_STOPPED, "stopped");
@@ -164,7 +164,7 @@ int main(void)
     CHECK_FAILS(read_file(), MR_E_DATA, "the child that reads Parquet failed: no such column");
     CHECK_INT(rows, 1);
     program("duckdb", "kill -9 $$");
-    CHECK_FAILS(read_file(), MR_E_DATA, "failed: it said nothing");
+    CHECK_FAILS(read_file(), MR_E_DATA, "failed: it printed no error");
     // what is wrong with a row is reported, and the child ends though it has more to say
     program("duckdb", ROW("stop", "one") "while :; do " ROW("a.mp4", "more") "done");
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");

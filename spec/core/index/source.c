@@ -45,7 +45,7 @@ static void links(void)
         CHECK_STR(inputs_at(&s, "b/2.mp4")->path, "b/2.mp4");
         CHECK_STR(inputs_at(&s, "a/out/3.mp4")->path, "a/out/3.mp4");
         CHECK(strstr(s.notes, "5 link to a folder read already, the first: a/again"));
-        CHECK(strstr(s.notes, "1 link to nowhere, the first: lost.mp4"));
+        CHECK(strstr(s.notes, "1 dangling link, the first: lost.mp4"));
     }
     printf("%s\n", s.notes);
     index_source_fini(&s);
@@ -139,7 +139,7 @@ static void captions_beside(void)
         CHECK(strstr(inputs_at(&s, "3.mp4")->fault, "expected at most 16777216"));
         CHECK(!inputs_at(&s, "4.mp4")->fault);
         CHECK_STR(inputs_at(&s, "4.mp4")->text, "marked");
-        CHECK(strstr(inputs_at(&s, "5.mp4")->fault, "holds a zero byte"));
+        CHECK(strstr(inputs_at(&s, "5.mp4")->fault, "contains a zero byte"));
         CHECK_STR(inputs_at(&s, "0.mp4")->class, "caption");
     }
     index_source_fini(&s);

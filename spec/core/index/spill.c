@@ -179,7 +179,8 @@ static void full_disk(void)
         mr_status st = fill(s, RECORDS);
         if (st != MR_OK)
             CHECK_FAILS(st, MR_E_IO,
-                        at == 1 ? "No space left" : "where rows are put aside; try: make room");
+                        at == 1 ? "No space left"
+                                : "where the temporary file for rows is; try: make room");
         index_spill_free(s);
         fault_clear();
         if (st == MR_OK)
@@ -218,7 +219,7 @@ static void damaged(void)
         do
             st = index_spill_next(&r, &got, &n, &place);
         while (st == MR_OK && got);
-        CHECK_FAILS(st, MR_E_IO, "rows that were put aside there came back damaged (bytes ");
+        CHECK_FAILS(st, MR_E_IO, "rows in the temporary file there are damaged (bytes ");
         index_spill_reader_fini(&r);
     }
     // what is damaged once may be whole when it is read again

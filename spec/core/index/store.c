@@ -115,7 +115,7 @@ static void killed(const char *path, mr_hash128 whole)
     mr_hash128 h = print_of(path);
     CHECK(h.lo == whole.lo && h.hi == whole.hi);
     CHECK_FAILS(mr_store_writer_new(path, &(mr_store_writer *){NULL}), MR_E_USAGE,
-                "is there already");
+                "already exists");
 }
 
 static void wrong_use(const char *path)

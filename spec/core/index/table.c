@@ -313,12 +313,12 @@ static void quotes(void)
         const char *text, *why;
     } bad[] = {
         {"path,text\na,\"b\" c\n",
-         "t.csv:2: ' ' behind the quote that ends a field; expected the end "
+         "t.csv:2: ' ' after the closing quote of a field; expected the end "
          "of the field, or two quotes for one"},
-        {"path,text\na,\"b\nc\"d\n", "t.csv:3: 'd' behind the quote"},
-        {"path,text\na,\"b\"\rc\n", "behind the quote"},
+        {"path,text\na,\"b\nc\"d\n", "t.csv:3: 'd' after the closing quote"},
+        {"path,text\na,\"b\"\rc\n", "after the closing quote"},
         {"path,text\na,\"say \\\"hi\\\"\"\n",
-         "t.csv:2: 'h' behind the quote that ends a field; expected the end of the field, or two "
+         "t.csv:2: 'h' after the closing quote of a field; expected the end of the field, or two "
          "quotes for one; try: --escape '\\', if \\\" stands for a quote there"},
         {"path,text\na,\"say \\\", and\"\n", "t.csv:2: 3 fields, expected 2 as in the header; try: "
                                              "quote fields that hold separators; try: --escape"},
@@ -347,9 +347,10 @@ static void quotes(void)
     }
     mr_io_replace(NULL);
     CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_USAGE,
-                "t.jsonl: escape: '\\' is for CSV and TSV alone");
+                "t.jsonl: escape: '\\' applies only to CSV and TSV");
     // who named one is not advised to
-    CHECK_FAILS(read_text("t.csv", "path,text\na,\"b\\\\\" c\"\n"), MR_E_DATA, "behind the quote");
+    CHECK_FAILS(read_text("t.csv", "path,text\na,\"b\\\\\" c\"\n"), MR_E_DATA,
+                "after the closing quote");
     CHECK(!strstr(mr_error_last()->text, "--escape"));
     scores.escape = ",";
     CHECK_FAILS(read_table("t.csv", spark, sizeof spark - 1), MR_E_USAGE, "',' separates columns");
@@ -381,7 +382,7 @@ static void json_list(void)
          "t.json:1: ']' in a list of rows; expected an object"},
         {"[{\"path\":\"a\",\"text\":\"b\"}", "its end in a list of rows; expected ',' or ']'"},
         {"[{\"path\":\"a\",\"text\":\"b}", "its end in a list of rows; expected '}'"},
-        {"[]\n[]", "t.json:2: '[' in a list of rows; expected nothing behind it"},
+        {"[]\n[]", "t.json:2: '[' in a list of rows; expected nothing after it"},
         {"[{\"path\":\"a\",\"text\":\"b\"},\n{\"path\":\"a\"}]", "t.json:2: no text value 'text'"},
         {"[{\"path\":\"a\" \"text\":\"b\"}]", "t.json:1: not JSON"}};
     static const size_t pieces[] = {1, 2, 3, 1000};
@@ -483,7 +484,7 @@ static void renamed(void)
                     "try: path=video,text=caption");
     scores = (index_scores){0};
     CHECK_FAILS(read_table("t.csv", "path,text,a,b,a\n1,2,3,4,5\n", 26), MR_E_DATA,
-                "t.csv:1: column 'a' stands twice; try: remove one of them, or call it otherwise: "
+                "t.csv:1: column 'a' occurs twice; try: remove one of them, or rename it: "
                 "--columns other=a");
     CHECK_FAILS(read_table("t.csv", "path,path,text\n1,2,3\n", 21), MR_E_DATA,
                 "t.csv:1: column 'path' stands twice");

@@ -47,6 +47,6 @@ describe("moonreel.core.store", function()
     assert.is_nil(s:read("d", short))
     fails("MR_E_SHAPE", "expected a dense tensor", s.read, s, "a\0b", wide:reshape { 2, 4 }
       :transpose())
-    fails("MR_E_USAGE", "is there already", store.create, path)
+    fails("MR_E_USAGE", "already exists", store.create, path)
   end)
 end)
