@@ -192,7 +192,7 @@ static mr_status commit_new(const char *ckpt, const char *tmp, const char *dir)
     mr_status st = mr_dir_sync(ckpt);
     // the name may not survive a power cut, so undo the rename
     if (st != MR_OK && io->rename(dir, tmp))
-        return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
+        return mr_fail_note("%s: not acknowledged, although the directory exists", dir);
     return st;
 }
 
@@ -203,11 +203,12 @@ static mr_status commit_exchanged(const char *ckpt, const char *tmp, const char 
     const mr_io *io = mr_io_table();
     if (io->exchange(tmp, dir))
         return errno == ENOSYS || errno == EINVAL || errno == EOPNOTSUPP
-                   ? mr_fail(MR_E_UNSUPPORTED, "%s: two names cannot change places here", dir)
+                   ? mr_fail(MR_E_UNSUPPORTED, "%s: this file system cannot exchange two names",
+                             dir)
                    : mr_fail_io("commit as", dir);
     mr_status st = mr_dir_sync(ckpt);
     if (st != MR_OK && io->exchange(dir, tmp))
-        return mr_fail_note("%s: not acknowledged, though the directory is there", dir);
+        return mr_fail_note("%s: not acknowledged, although the directory exists", dir);
     // a later sweep removes it if this fails
     if (st == MR_OK && mr_dir_remove(tmp) != MR_OK)
         mr_error_clear();

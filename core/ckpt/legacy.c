@@ -32,7 +32,7 @@ static mr_status read_preface(mr_pickle *p)
         return BAD("%s: its version is not 1001, the only one that torch wrote", p->path);
     MR_TRY(mr_pickle_next(p, &x));
     if (x->kind != MR_P_DICT || !is_little(x))
-        return BAD("%s: its byte order is not little", p->path);
+        return BAD("%s: its byte order is not little-endian", p->path);
     return MR_OK;
 }
 
@@ -108,7 +108,7 @@ static mr_status read_storages(mr_pickle *p, const mr_pickled *keys, int fd, int
         MR_TRY(add_storage(p->path, fd, size, *s, &at, out));
     }
     if (at != size)
-        return BAD("%s: %lld bytes behind the last storage", p->path, (long long)(size - at));
+        return BAD("%s: %lld bytes after the last storage", p->path, (long long)(size - at));
     return mr_entries_sort(p->path, out);
 }
 

@@ -111,7 +111,7 @@ static mr_status push_text(mr_pickle *p, int bytes)
     if (n < 0 || n > p->end - p->at)
         return BAD("%s: pickle: cut off", p->path);
     if (memchr(p->at, 0, (size_t)n))
-        return BAD("%s: pickle: a text holds a zero", p->path);
+        return BAD("%s: pickle: a text contains a zero byte", p->path);
     return push_bytes(p, MR_P_TEXT, (size_t)n);
 }
 
@@ -160,7 +160,7 @@ static mr_status stack_name(mr_pickle *p)
         mr_pickled *x = NULL;
         MR_TRY(pop(p, &x));
         if (x->kind != MR_P_TEXT || x->n >= MR_TORCH_NAME)
-            return BAD("%s: pickle: a name is no text or too long", p->path);
+            return BAD("%s: pickle: a name is not a text, or too long", p->path);
         memcpy(text[i], x->text, (size_t)x->n);
         text[i][x->n] = 0;
     }
@@ -217,7 +217,7 @@ static mr_status fill(mr_pickle *p, mr_pickled_kind into, int from, int keep)
 {
     int n = p->n_stack - from;
     if (keep <= 0 || p->stack[keep - 1]->kind != into || (into == MR_P_DICT && n % 2))
-        return BAD("%s: pickle: filling something else than a container", p->path);
+        return BAD("%s: pickle: items for a value that is not a container", p->path);
     mr_pickled *to = p->stack[keep - 1];
     for (int i = 0; i < n; i++) {
         if (p->stack[from + i]->kind == MR_P_MARK)

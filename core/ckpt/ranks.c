@@ -67,8 +67,8 @@ mr_status mr_save_owner_take(const mr_saver_options *o, mr_save_owner *out)
     snprintf(out->run, sizeof out->run, "%s", owner.run);
     out->fence = o->fence ? o->fence : owner.fence;
     if (!owner.owned)
-        return mr_fail(MR_E_LOCK, "%s: rank %d: its lock is free; rank 0 takes it first", dir,
-                       out->rank);
+        return mr_fail(MR_E_LOCK, "%s: rank %d: the run is not locked; rank 0 must lock it first",
+                       dir, out->rank);
     return mr_save_check_owner(out);
 }
 
@@ -192,7 +192,7 @@ static mr_status check_notes(const mr_save_job *job, const char *dir)
         if (mr_file_read_small(path, MR_SAVE_TEXT_MAX, &text, &n) != MR_OK)
             return mr_fail_note("rank %d could not write its part", r);
         mr_status st = mr_fail(MR_E_IO, "rank %d could not write its part: %s", r,
-                               n ? text : "there is no room for the reason, either");
+                               n ? text : "the disk has no space for the reason either");
         mr_free(text);
         return st;
     }
@@ -209,7 +209,7 @@ static mr_status check_part(const mr_save_job *job, int attempt, int rank, const
     if (strcmp(m->run, o->run) || m->fence != o->fence || m->step != job->step ||
         m->save != job->save || m->attempt != attempt || m->rank != rank || m->ranks != o->ranks ||
         strcmp(m->files[0].name, strrchr(file, '/') + 1))
-        return mr_fail(MR_E_CKPT, "%s: is of another save or rank", path);
+        return mr_fail(MR_E_CKPT, "%s: belongs to another save or rank", path);
     // check the size in the directory, not the one that the rank counted
     if (stat(file, &s))
         return mr_fail(MR_E_IO, "%s: cannot look at it: %s", file, strerror(errno));

@@ -399,7 +399,7 @@ static void wrong_use(void)
     o.rank = 0;
     CHECK_FAILS(mr_saver_open(&o, &s), MR_E_USAGE, "rank 0 of 4");
     o.rank = 1;
-    CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "rank 1: its lock is free");
+    CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "rank 1: the run is not locked");
     CHECK_OK(mr_run_lock_take(dir, &lock));
     o.fence = 7;
     CHECK_FAILS(mr_saver_open(&o, &s), MR_E_LOCK, "launch 1 has taken the run over");

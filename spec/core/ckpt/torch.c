@@ -313,7 +313,7 @@ static void legacy(void)
     b.n = whole;
     puts_to(&b, "x");
     write_blob(path, &b);
-    refused("1 bytes behind the last storage");
+    refused("1 bytes after the last storage");
     blob_free(&b);
     b = legacy_of(tensors, 1);
     write_blob(path, &b);
@@ -338,7 +338,7 @@ static void legacy_preface(void)
         const char *why;
     } damage[] = {{4, 'x', "that torch.save did not write"},
                   {18, 'x', "its version is not 1001"},
-                  {42, '\x89', "its byte order is not little"}};
+                  {42, '\x89', "its byte order is not little-endian"}};
     blob b = legacy_of(one, 2);
     for (size_t i = 0; i < MR_COUNT(damage); i++) {
         char good = b.data[damage[i].at];

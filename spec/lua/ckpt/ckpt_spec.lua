@@ -142,7 +142,7 @@ describe("checkpoints", function()
       return { { name = "w", dtype = "u8", shape = { 9 }, range = { from, to },
         ptr = ("abcdefghi"):sub(from + 1, to) } }
     end
-    assert.matches("rank 1: its lock is free", tostring(fails(ckpt.saver, dir,
+    assert.matches("rank 1: the run is not locked", tostring(fails(ckpt.saver, dir,
       { rank = 1, ranks = 2 })))
     saver = ckpt.saver(dir, { ranks = 2 })
     local other <close> = ckpt.saver(dir, { rank = 1, ranks = 2 })

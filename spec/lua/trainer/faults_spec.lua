@@ -203,7 +203,7 @@ describe("a run in trouble", function()
       "ckpt_deadline=5" },
       "", { deadline_s = 600, output_bytes = 1 << 20 })
     assert.equal(8, done.exit, done.output)
-    assert.matches("rank 1 could not write its part: there is no room for the reason, either",
+    assert.matches("rank 1 could not write its part: the disk has no space for the reason either",
       done.output)
     assert.same({}, ckpt.steps(dir .. "/001-demo"))
   end)
