@@ -106,7 +106,7 @@ describe("job = reconstruct", function()
 
   it("names files of the perceptual loss that no recipe sets", function()
     fails("MR_E_CKPT", "^recipes/opensora%-2.0/vae/dc_ae.lua: .*vae_loss_config."
-      .. "perceptual_network: no file './ckpts/vgg16%-397923af.pth'", trainer.run,
+      .. "perceptual_network: there is no file './ckpts/vgg16%-397923af.pth'", trainer.run,
       settings.bake("opensora-2.0/vae/dc_ae", of_job("dc_ae", "job=train", "batch_size=none",
         "ckpt_path=none")), { write = function() end })
   end)
