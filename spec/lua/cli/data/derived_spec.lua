@@ -253,8 +253,8 @@ describe("moonreel data join", function()
     assert.same({ v = "real" }, merged.meta.kinds)
     assert.same({ 7.0, 1.0 }, { merged:row(1).columns.v, merged:row(2).columns.v })
     local _, err = run("merge @/z.mrx @/y.mrx -o @/zy.mrx", 4)
-    assert.matches("01.mkv: column 'v' cannot hold 9007199254740993; expected numbers that a double "
-      .. "represents exactly", err)
+    assert.matches("01.mkv: column 'v' cannot hold 9007199254740993; expected numbers that a "
+      .. "double represents exactly", err)
   end)
 
   it("joins on keys, and refuses wrong use", function()
