@@ -487,7 +487,7 @@ static void renamed(void)
                 "t.csv:1: column 'a' occurs twice; try: remove one of them, or rename it: "
                 "--columns other=a");
     CHECK_FAILS(read_table("t.csv", "path,path,text\n1,2,3\n", 21), MR_E_DATA,
-                "t.csv:1: column 'path' stands twice");
+                "t.csv:1: column 'path' occurs twice");
     CHECK_OK(read_table("t.csv", "path,text,text\n1,2,3\n", 21));
     CHECK_FAILS(read_table("t.csv", "path;text\n1;2\n", 14), MR_E_DATA,
                 "t.csv:1: one column, 'path;text'; expected commas between columns; try: save it");

@@ -9,7 +9,7 @@ local PLACE <const> = "opensora-2.0/inference/"
 describe("a first frame", function()
   it("is refused without its model, for another condition, of no size", function()
     local s = settings.bake(PLACE .. "256px", { "use_t2i2v=true" })
-    fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true and img_flux",
+    fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true, but img_flux",
       first_frame.settings, s)
     s = settings.bake(PLACE .. "t2i2v_256px")
     fails("MR_E_USAGE", "cond_type is v2v_head; try: %-%-cond%-type i2v_head", first_frame.check, s,

@@ -60,7 +60,7 @@ describe("prompts", function()
       "sampling.prompts=none", "prompt_path=" .. dir:write("latin.txt", "a\ncaf\xE9\n"))
     fails("MR_E_DATA", "latin.csv: is not UTF%-8", read, nil,
       "sampling.prompts=none", "prompt_path=" .. dir:write("latin.csv", "text\ncaf\xE9\n"))
-    fails("MR_E_DATA", "bare.csv: no column 'text'; expected text and", read, nil,
+    fails("MR_E_DATA", "bare.csv: there is no column 'text'; expected text and", read, nil,
       "sampling.prompts=none", "prompt_path=" .. dir:write("bare.csv", "prompt\na\n"))
   end)
 end)
