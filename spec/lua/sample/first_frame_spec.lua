@@ -20,7 +20,7 @@ describe("a first frame", function()
     fails("MR_E_USAGE", "model%.cond_embed=false: .*takes no first frame", first_frame.check,
       settings.bake(PLACE .. "t2i2v_256px", { "model.cond_embed=false" }), "t2v", false)
     s = settings.bake(PLACE .. "t2i2v_256px", { "img_resolution=huge" })
-    fails("MR_E_USAGE", "img_resolution=huge: sampling.img_resolution = huge: no size of 16:9",
+    fails("MR_E_USAGE", "sampling.img_resolution = huge: there is no size of 16:9",
       first_frame.options, s, {}, 16)
   end)
 
