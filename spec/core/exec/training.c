@@ -159,11 +159,17 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
             vd = {r->dshift, mr_desc_dense(MR_F32, 3, dshift)};
     long grown = 0;
     int64_t counted = 0;
+    // a library's first memory for a thread, which on a busy machine may have had no work before,
+    // stays: it comes once, and a leak in both halves
+    size_t left[2] = {0};
+    enum { FIRST = 2, HALF = (STEPS - FIRST) / 2 };
     for (int i = 0; i < STEPS; i++) {
-        if (i == 2) {
+        if (i == FIRST) {
             grown = resident(), counted = mr_alloc_count();
             n_callers = 0, live = most_live = 0, watching = HOOKED;
         }
+        if (i == FIRST + HALF)
+            left[0] = live, live = 0;
         hyper[7] = i + 1, vl.data = &r->loss[i], vs.data = &r->sumsq[i];
         OK(mr_program_set(update, "hyper", &vh));
         OK(mr_program_run(step));
@@ -172,13 +178,13 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
         OK(mr_program_run(update));
         OK(mr_program_get(update, "sumsq", &vs));
     }
-    watching = 0;
+    watching = 0, left[1] = live;
     grown = resident() - grown;
     mr_memory mem = mr_program_memory(step);
     if (!dev->checks) {
         CHECK_INT(mr_alloc_count() - counted, 0);
         CHECK_INT(own_allocations(), 0);
-        CHECK(most_live <= mem.library && live == 0);
+        CHECK(most_live <= mem.library && (left[0] == 0 || left[1] == 0));
         // sanitizers keep what is freed
         CHECK(!HOOKED || grown <= (long)mem.library);
         printf("%d allocations by libraries in %d steps, at most %zu bytes at once; grown by %ld "
