@@ -117,7 +117,7 @@ MR_API void mr_interrupt_set(bool on);
 MR_API bool mr_stop_again(int before, int number, double after_s);
 MR_API bool mr_interrupt_get(void);
 MR_API mr_status mr_interrupt_check(void);
-/* memmove in pieces with checks for Ctrl-C between them: after MR_E_STOPPED the rest is not copied.
+/* memmove in pieces with checks for Ctrl-C between them: after MR_E_STOPPED the copy is incomplete.
  */
 MR_API mr_status mr_interrupt_copy(void *dst, const void *src, size_t bytes);
 
@@ -244,7 +244,7 @@ typedef struct mr_io {
     int (*fsync)(int fd);
     int (*close)(int fd);
     int (*rename)(const char *from, const char *to);
-    /* swap two names at once; ENOSYS or EINVAL where the system or the file system cannot */
+    /* swap two names atomically; ENOSYS or EINVAL if the file system cannot */
     int (*exchange)(const char *a, const char *b);
     int (*unlink)(const char *path);
     int (*rmdir)(const char *path);
@@ -275,13 +275,14 @@ MR_API mr_status mr_file_read_at(int fd, void *data, size_t bytes, int64_t at, c
 /* Write a small file completely or not at all: temporary name, sync, rename, sync of the directory.
  */
 MR_API mr_status mr_file_replace(const char *path, const void *data, size_t bytes);
-/* The name PATH.tmp-PID under which a file is written until it is complete. Removes leftovers under
- * such names of the same path: files that no process holds, of processes that have ended.
+/* The name PATH.tmp-PID under which a file is written until it is complete. Removes files that
+ * earlier writers of the same path left under such names, if their process has ended and no process
+ * holds the file.
  * Errors: MR_E_IO the path is too long. Threads: any */
 MR_API mr_status mr_temporary_path(const char *path, char *out, size_t size);
-/* Lock an open file of such a name, so that another host or container, which does not see this
- * process, does not remove it. Closing the file ends the lock. On a file system without such locks
- * nothing is locked and nothing is removed. Threads: any */
+/* Lock an open file of such a name. The lock protects it from a writer on another host or in
+ * another container, which does not see this process. Closing the file ends the lock. On a file
+ * system without such locks no file is locked and none is removed. Threads: any */
 MR_API void mr_temporary_hold(int fd);
 MR_API mr_status mr_dir_sync(const char *path);
 MR_API mr_status mr_dir_make(const char *path);   /* with parents; existing is fine */

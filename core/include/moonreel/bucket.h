@@ -45,7 +45,7 @@ typedef struct mr_bucket {
     double cost; /* of a micro-batch */
 } mr_bucket;
 
-/* Why a row enters no bucket in an epoch. */
+/* Why a sample is in no bucket in an epoch. */
 typedef enum mr_drop {
     MR_DROP_NONE,
     MR_DROP_SMALL,
@@ -77,23 +77,23 @@ MR_API void mr_bucket_rule_repeat(mr_bucket_rule *rule, uint64_t epochs);
 MR_API uint64_t mr_bucket_rule_draws(const mr_bucket_rule *rule, uint64_t epoch);
 /* Hash of everything except batch sizes and costs; members: samples of an order, NULL: all. */
 MR_API uint64_t mr_bucket_rule_hash_of(const mr_bucket_rule *rule, const mr_subset *members);
-/* The bucket of a sample in an epoch, or -1 with the reason. `row` is its number in the index,
- * which matters if the rule follows a reference. Threads: any. */
+/* The bucket of a sample in an epoch, or -1 with the reason. `row` is its row id, which is used
+ * only if the rule follows a reference. Threads: any. */
 MR_API int32_t mr_bucket_rule_assign(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                      uint64_t row, const mr_hot *hot, mr_drop *why);
 
 /* Follow a reference exactly in assignment and order of batches, including its random generators:
- * Open-Sora 1.2 or 2.0 in training. Orders of such a rule are the reference's epochs: they leave
- * out samples of incomplete batches, and batches that not every rank has one of. Call this before
+ * Open-Sora 1.2 or 2.0 in training. Orders of such a rule have the reference's epochs: they leave
+ * out incomplete batches, and the last batches if these are fewer than the ranks. Call this before
  * the rule is used.
  *
- * fps_max  2.0: faster clips are reduced to at most this many frames a second; 0: no clip is
+ * fps_max  2.0: the largest frame rate, to which faster clips are reduced; 0: no limit
  * Errors: MR_E_RECIPE a pair of probabilities for pictures */
 typedef enum mr_reference { MR_REFERENCE_NONE, MR_REFERENCE_12, MR_REFERENCE_20 } mr_reference;
 MR_API mr_status mr_bucket_rule_follow(mr_bucket_rule *rule, mr_reference reference,
                                        double fps_max);
 MR_API mr_reference mr_bucket_rule_follows(const mr_bucket_rule *rule);
-/* Distance between the frames that a sample takes, for a clip of that rate (0: not known). */
+/* The interval between the frames of a sample, in frames of a clip of that rate (0: unknown). */
 MR_API int32_t mr_bucket_rule_interval(const mr_bucket_rule *rule, uint32_t fps_milli);
 
 /* The decision of each length of the rule for a sample, in the order of the decisions. */
@@ -118,10 +118,10 @@ MR_API int32_t mr_bucket_rule_lengths(const mr_bucket_rule *rule);
 MR_API void mr_bucket_rule_ask(const mr_bucket_rule *rule, uint64_t seed, uint64_t epoch,
                                uint64_t row, const mr_hot *hot, mr_asked *asked);
 
-/* The frames that a sample takes of a clip with `have` frames. The first frame is one of `starts`,
- * from 0 on; mr_clip_frame gives the others. Every interval-th frame; under compat, and if the rule
- * follows a reference, as in Open-Sora: spread over frames * interval frames, without the last
- * possible start. */
+/* The frames that a sample takes from a clip with `have` frames. The first frame is between 0 and
+ * starts - 1; mr_clip_frame returns the others. A sample takes every interval-th frame. Under
+ * compat, and if the rule follows a reference, its frames are spread over frames * interval frames
+ * as in Open-Sora, and the last possible start is not used. */
 typedef struct mr_crop {
     int64_t starts; /* >= 1 */
     int32_t frames, step;

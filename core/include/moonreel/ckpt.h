@@ -1,12 +1,12 @@
-/* ckpt: safetensors files, checkpoints (write while training goes on, verify, find, read),
+/* ckpt: safetensors files, checkpoints (write while training continues, verify, find, read),
  * retention.
  *
  * A checkpoint is a directory <run>/ckpt/step-<12 digits>/ with one safetensors shard per rank and
- * MANIFEST.json. The manifest says what was saved and by whom. It has XXH3-128 hashes of every file
- * and every MiB of it, and the pieces of each tensor: the whole, or boxes or ranges of elements. A
- * checkpoint is written under a temporary name; the rename to the final name commits it. Every byte
- * read from such a directory is checked against its block's hash. Plain safetensors files (released
- * weights) open in the same way, without hashes.
+ * MANIFEST.json. The manifest records the step and the launch of the save, XXH3-128 hashes of every
+ * file and of every MiB of it, and the pieces of each tensor: the whole, or boxes or ranges of
+ * elements. A checkpoint is written under a temporary name; the rename to the final name commits
+ * it. Every byte read from such a directory is checked against its block's hash. Plain safetensors
+ * files (released weights) open in the same way, without hashes.
  *
  * Weights have the released name; other tensors have a prefix for their role and that name.
  * The lock of a run directory: moonreel/run.h.
@@ -143,8 +143,8 @@ typedef struct mr_st_pair {
  * with spaces so that data starts at a multiple of 8. offsets[i] (may be NULL) receives the offset
  * of item i in the file, *total the size of the file.
  * Owns:    caller frees *header with mr_free
- * Errors:  MR_E_USAGE name empty, too long, not UTF-8 or twice, bad shape, header over
- * MR_ST_HEADER_MAX_LARGE */
+ * Errors:  MR_E_USAGE a name that is empty, too long, not UTF-8 or repeated; a bad shape; a header
+ * over MR_ST_HEADER_MAX_LARGE */
 MR_API mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pair *meta,
                                        int n_meta, char **header, int64_t *header_bytes,
                                        int64_t *offsets, int64_t *total);
@@ -196,7 +196,7 @@ typedef struct mr_saver_event {
     mr_saver_kind kind;     /* committed; attempt failed and is tried again; not tried (both buffers
                                busy, no memory for one); given up (a full disk at once, other
                                failures after all attempts); something the user may want to know */
-    int64_t step;           /* of the save; a note carries that of the commit it came up after */
+    int64_t step;           /* of the save; of a note: step of the commit before it */
     int64_t bytes;          /* of the shard */
     double copy_s, write_s; /* stall of the caller; from the end of the copy to the commit */
     char text[512];         /* directory (commit) or reason */
@@ -213,16 +213,16 @@ typedef struct mr_saver_status {
 MR_API const char *mr_saver_kind_name(
     mr_saver_kind kind); /* "commit" "retry" "skip" "fail" "note"; lent, static */
 
-/* Start a saver with its writer thread. Rank 0 removes temporary and trash directories of earlier
- * launches of this run, whose death the lock has proven.
+/* Start a saver with its writer thread. Rank 0 removes temporary and trash directories that earlier
+ * launches of this run left; the lock proves that these launches have ended.
  * Owns:    caller owns *out
  * Errors:  MR_E_USAGE rank and lock do not fit; MR_E_IO; MR_E_MEMORY; MR_E_LOCK the lock is no
  *          longer ours, or not taken yet */
 MR_API mr_status mr_saver_open(const mr_saver_options *options, mr_saver **out);
 
 /* Allocate `buffers` host buffers, 1 or 2 (with buffer_bytes always one), for items of these names
- * and shapes (no data is read). Later saves of the same layout then allocate nothing, while no more
- * of them are written at a time. Errors: MR_E_USAGE, MR_E_MEMORY. */
+ * and shapes (no data is read). Later saves of the same layout then allocate nothing, as long as at
+ * most `buffers` saves are written at a time. Errors: MR_E_USAGE, MR_E_MEMORY. */
 MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, int n, int buffers);
 
 /* Take a snapshot of all items (copied and hashed before return) and let the writer thread commit
@@ -248,18 +248,20 @@ MR_API mr_status mr_saver_prepare(mr_saver *saver, const mr_ckpt_item *items, in
  * Threads: one caller */
 MR_API mr_status mr_saver_save(mr_saver *saver, int64_t step, const mr_ckpt_item *items, int n,
                                const char *meta_json, bool wait, bool *taken);
-/* Wait until nothing is pending and old checkpoints are removed; a stuck removal is no failure of a
+/* Wait until nothing is pending and old checkpoints are removed; a stuck removal does not fail a
  * save. Errors: MR_E_CKPT not done after timeout_s (INFINITY is fine) or stuck, or the newest save
  * was skipped or ended without a commit (reason in the text), regardless of older ones; MR_E_LOCK.
  */
 MR_API mr_status mr_saver_wait(mr_saver *saver, double timeout_s);
 /* MR_E_CKPT when intervals_max saves in a row ended without a commit, MR_E_LOCK when another launch
- * has taken over the run, otherwise MR_OK. With several ranks only the first one fails because of
- * saves, and notifies the others: their savers still take the same saves. Cheap: call it each step.
+ * has taken over the run, otherwise MR_OK. With several ranks only rank 0 fails because of saves,
+ * and it notifies the others. So the savers of all ranks take the same saves. Cheap: call it each
+ * step.
  */
 MR_API mr_status mr_saver_check(mr_saver *saver);
 MR_API void mr_saver_get_status(mr_saver *saver, mr_saver_status *out);
-/* The next event not yet returned; false: no event waits. The oldest are dropped beyond 64. */
+/* Return the oldest pending event; false: no event is pending. At most 64 events are kept, the
+ * newest. */
 MR_API bool mr_saver_poll(mr_saver *saver, mr_saver_event *out);
 /* Some ranks are lost: wait at most `seconds` for the parts of the others. */
 MR_API void mr_saver_part(mr_saver *saver, double seconds);
@@ -316,8 +318,8 @@ MR_API mr_status mr_ckpt_read_slices(mr_ckpt *ckpt, const mr_ckpt_want *wants, i
 /* Bytes read from the files of a checkpoint since it was opened, in whole blocks; 0 for plain
  * files. */
 MR_API int64_t mr_ckpt_bytes_read(const mr_ckpt *ckpt);
-/* The share of one of several readers. All take the same number of blocks, to one block; together
- * they take every block once. */
+/* The share of one of several readers. All take the same number of blocks, within one block;
+ * together they take every block once. */
 typedef struct mr_ckpt_share {
     int part, parts; /* part from 0 on; 1 << 20 parts at most */
 } mr_ckpt_share;
@@ -348,7 +350,7 @@ typedef struct mr_ckpt_stats {
 } mr_ckpt_stats;
 MR_API mr_status mr_ckpt_stats_of(mr_ckpt *ckpt, const char *name, mr_ckpt_stats *out);
 
-/* Compare two tensors of equal dtype and shape, each of its checkpoint, bit for bit. */
+/* Compare two tensors of equal dtype and shape bit for bit, one from each checkpoint. */
 typedef struct mr_ckpt_delta {
     int64_t n, differing, first; /* elements; first differing one or -1 */
     double max_abs;              /* largest difference of finite elements */
@@ -370,8 +372,8 @@ MR_API const char *mr_ckpt_dir(const char *run_dir, int64_t step, char *buf, siz
  *   is restored first; a damaged directory is renamed .bad-<name> and kept. NULL: no renames
  * - report: called for each checkpoint that is skipped, with the reason; may be NULL
  *
- * Errors: MR_E_CKPT none is valid (*out NULL); MR_E_USAGE there is none at all; MR_E_MEMORY,
- * MR_E_STOPPED
+ * Errors: MR_E_CKPT no checkpoint is valid (*out NULL); MR_E_USAGE the run has no checkpoint;
+ * MR_E_MEMORY, MR_E_STOPPED
  */
 typedef void mr_ckpt_report(void *user, const char *line);
 MR_API mr_status mr_ckpt_open_newest(const char *run_dir, const mr_run_lock *lock,

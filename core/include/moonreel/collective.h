@@ -4,7 +4,7 @@
  * of an op is such an id. Group 0 is this rank alone, without communication. A device whose memory
  * the group cannot access transfers the messages of such ops itself, and notifies the group.
  *
- * Threads: any; calls of one group come one at a time, and it is removed when there are none.
+ * Threads: any; a group runs one call at a time; remove it only when no call is running.
  * Licence: Apache-2.0 */
 #ifndef MOONREEL_COLLECTIVE_H
 #define MOONREEL_COLLECTIVE_H
@@ -27,8 +27,8 @@ typedef enum mr_collective {
 
 /* Parts of values that ranks exchange, dense and of any size, ordered by rank. With hops 0: `in`
  * has sends[rank] elements for each rank, or, with sends NULL, receives[this rank] elements for all
- * of them; `out` gets receives[rank] from each. Otherwise sends[0] elements go to the rank `hops`
- * further on in the circle, and receives[0] come from the rank `hops` before. */
+ * of them; `out` gets receives[rank] from each. Otherwise the ranks form a ring: sends[0] elements
+ * go to the rank `hops` after this one, and receives[0] come from the rank `hops` before it. */
 typedef struct mr_exchange {
     mr_dtype dtype;
     int hops;
@@ -59,7 +59,7 @@ typedef struct mr_group {
     /* Nothing has arrived from the others for `waited_s` seconds: check them. Returns at once.
      * Errors: MR_E_NODE a rank gave up or has left, and the world has ended */
     mr_status (*look)(void *user, double waited_s);
-    /* The world ends because of this thread's error, whose code is returned. */
+    /* End the world because of this thread's error. Returns the error's code. */
     mr_status (*give_up)(void *user, mr_status st);
     /* A call begins, ends: counted as if the group had made it. From any thread. */
     void (*begins)(void *user, mr_carried *call);
@@ -76,14 +76,13 @@ MR_API void mr_collective_watch(mr_collective_watcher *watcher);
 /* Errors: MR_E_USAGE no such group */
 MR_API mr_status mr_collective_group(int64_t number, mr_group *out);
 /* Check that the group has this many ranks, and that this rank is the `at`-th. Group 0 always fits.
- * Errors: MR_E_USAGE no such group, or another one than the op was made for */
+ * Errors: MR_E_USAGE no such group, or a group that differs from that of the op */
 MR_API mr_status mr_collective_ranks(int64_t number, int64_t ranks, int64_t at);
 /* In place, x [count]. Errors: MR_E_USAGE no such group; those of its function */
 MR_API mr_status mr_collective_run(int64_t group, mr_collective what, mr_dtype dtype, void *x,
                                    int64_t count);
 
-/* Errors: MR_E_USAGE no such group, or 0, which is one rank alone; those of its
- * function */
+/* Errors: MR_E_USAGE no such group, or group 0, which has one rank; those of its function */
 MR_API mr_status mr_collective_exchange(int64_t group, const mr_exchange *what);
 
 #ifdef __cplusplus

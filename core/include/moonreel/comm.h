@@ -41,41 +41,42 @@ enum { MR_SEGMENT_RANKS = 1024 };
  * Errors: MR_E_USAGE not 1 to MR_SEGMENT_RANKS; MR_E_MEMORY. Owns: caller */
 MR_API mr_status mr_segment_new(int ranks, mr_segment **out);
 MR_API int mr_segment_fd(const mr_segment *m); /* lent */
-/* Notify the others that a rank has ended, for a rank that could not do so itself. */
+/* Notify the other ranks that a rank has ended, if it ended without doing so itself. */
 MR_API void mr_segment_mark_left(mr_segment *m, int rank);
 /* Its place among the ranks that left, from 1; 0: it has not left. */
 MR_API int mr_segment_left(const mr_segment *m, int rank);
 MR_API void mr_segment_abort(mr_segment *m, const char *text);
-/* Its transports must be closed before; NULL is fine. */
+/* Close its transports first. NULL is fine. */
 MR_API void mr_segment_free(mr_segment *m);
-/* The end of one rank; borrows the segment. Errors: MR_E_USAGE no such rank; MR_E_MEMORY */
+/* The transport of one rank over the segment. Borrows the segment. Errors: MR_E_USAGE no such rank;
+ * MR_E_MEMORY */
 MR_API mr_status mr_segment_transport(mr_segment *m, int rank, mr_transport **out);
 /* The same for the memory of `size` ranks behind a descriptor that this process has inherited.
- * Borrows `fd`. Errors: MR_E_NODE not such memory, or that of another version or of other ranks */
+ * Borrows `fd`. Errors: MR_E_NODE no segment, or a segment of another version or for other ranks */
 MR_API mr_status mr_segment_join(int fd, int rank, int size, mr_transport **out);
 
 /* How ranks of several hosts connect and authenticate each other. */
 typedef struct mr_tcp_place {
     int rank, size;
     const char *host; /* of rank 0: a name or an address, IPv4 or IPv6 */
-    int port, ports;  /* rank 0 listens at the first free one of `ports` from there on; 0: of 1 */
-    int listener;     /* of rank 0: a socket that listens already, and is taken; -1: none */
+    int port, ports;  /* rank 0 listens at the first free one of `ports` ports from here on; 0: 1 */
+    int listener;     /* of rank 0: a listening socket, which the call takes over; -1: no socket */
     /* Where this rank listens during the rendezvous, as in mr_tcp_listen. NULL or "": rank 0 at all
      * addresses of its host, each other rank at the address from which it has reached rank 0. */
     const char *listen;
     uint64_t run;   /* the same on all ranks */
     uint64_t fence; /* the launch of the run, the same on all ranks */
     /* A secret that only ranks of the run know. Keys derived from it authenticate all messages, and
-     * encrypt them with `hides`. NULL or "": messages are plain, and anyone who can connect takes
-     * part. */
+     * encrypt them with `hides`. NULL or "": messages are neither authenticated nor encrypted, and
+     * any process that can connect may join. */
     const char *secret;
     bool hides;          /* the same on all ranks */
     double deadline_s;   /* for connecting to all others */
-    int first, near;     /* ranks that share memory with this one, including it; near 0: none */
+    int first, near;     /* ranks that share memory with this one, including it; near 0: no rank */
     double lost_after_s; /* a host counts as lost after this time without an answer; 0: 10 */
 } mr_tcp_place;
-/* A transport over TCP. `shared`: the transport of the `near` ranks, which is taken, also on
- * failure; NULL: no shared memory.
+/* A transport over TCP. `shared`: the transport of the `near` ranks, which the call takes over,
+ * also on failure; NULL: no shared memory.
  * Errors: MR_E_NODE ranks that do not connect, belong to another run or lack the secret (named), no
  * port; MR_E_USAGE place; MR_E_MEMORY */
 MR_API mr_status mr_tcp_transport(const mr_tcp_place *place, mr_transport *shared,
@@ -85,7 +86,7 @@ MR_API mr_status mr_tcp_transport(const mr_tcp_place *place, mr_transport *share
  * Borrows nothing, the caller closes *fd. Errors: MR_E_NODE */
 MR_API mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, int *port);
 /* Allow this process, and those that it starts, to open `count` files and some more, as far as the
- * system permits. `who` needs them: begins the error.
+ * system permits. `who` names the part that needs them, and begins the error.
  * Errors: MR_E_NODE the system does not permit it */
 MR_API mr_status mr_allow_files(int64_t count, const char *who);
 
@@ -101,7 +102,7 @@ typedef struct mr_ranks mr_ranks;
  * finds its place in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_LOCAL_SIZE,
  * MOONREEL_MEETING (a descriptor for mr_segment_join) and MOONREEL_PAGE (one for mr_life_join), and
  * its share of the processors in OMP_NUM_THREADS.
- * From then on SIGINT, SIGTERM and SIGHUP wait for mr_ranks_look. Nothing outlives this process: a
+ * From then on mr_ranks_look handles SIGINT, SIGTERM and SIGHUP. No rank outlives this process: a
  * guard ends the remaining ranks when this process is lost, and orphans of ranks become its
  * children.
  *
@@ -115,8 +116,8 @@ MR_API mr_status mr_ranks_start(char *const *argv, int ranks, int first, int wor
  * one has failed. Returns the number of running ranks, after at most `ms`, earlier if something
  * happens. */
 MR_API int mr_ranks_look(mr_ranks *l, int ms);
-/* Kill a rank that will not end by itself. The others receive `text`, which becomes the reason of
- * the end. The first failure counts. */
+/* Kill a rank that will not end by itself. The others receive `text`, which becomes the reported
+ * reason. If several ranks fail, the first one counts. */
 MR_API void mr_ranks_fail(mr_ranks *l, int rank, const char *text);
 /* Forward SIGINT, SIGTERM or SIGHUP, as if this process had received it. */
 MR_API void mr_ranks_signal(mr_ranks *l, int number);
@@ -163,7 +164,7 @@ MR_API int mr_comm_world_rank(const mr_comm *c, int rank);
 /* Calls and bytes of this rank in its world so far, over all groups. */
 typedef struct mr_comm_count {
     int64_t calls;
-    int64_t bytes; /* passed to the transport; heads do not count */
+    int64_t bytes; /* passed to the transport, without message heads */
 } mr_comm_count;
 MR_API mr_comm_count mr_comm_counted(const mr_comm *c, mr_comm_op op);
 MR_API void mr_comm_count_reset(mr_comm *c);
@@ -193,13 +194,13 @@ MR_API mr_status mr_comm_all_gather(mr_comm *c, mr_dtype dtype, const void *in,
  * do not overlap. */
 MR_API mr_status mr_comm_all_to_all(mr_comm *c, mr_dtype dtype, const void *in,
                                     const int64_t *sends, void *out, const int64_t *receives);
-/* Send in [count] to the rank `hops` further on in the circle of ranks; receive out [out_count]
- * from the rank that is `hops` before. Negative hops go backwards. Any dtype; in and out do not
+/* The ranks form a ring. Send in [count] to the rank `hops` after this one; receive out [out_count]
+ * from the rank `hops` before it. Negative hops go backwards. Any dtype; in and out do not
  * overlap. */
 MR_API mr_status mr_comm_shift(mr_comm *c, int hops, mr_dtype dtype, const void *in, int64_t count,
                                void *out, int64_t out_count);
 MR_API mr_status mr_comm_broadcast(mr_comm *c, int root, mr_dtype dtype, void *x, int64_t count);
-/* One message from a rank to another; both ends make their calls in the same order. */
+/* One message from a rank to another. Both ranks make their calls in the same order. */
 MR_API mr_status mr_comm_send(mr_comm *c, int to, mr_dtype dtype, const void *x, int64_t count);
 MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, int64_t count);
 
@@ -208,9 +209,9 @@ MR_API mr_status mr_comm_receive(mr_comm *c, int from, mr_dtype dtype, void *x, 
 MR_API mr_status mr_comm_op_group(mr_comm *c, int64_t *group);
 
 /* ---- two hops ----
- * Ranks in groups of `local` consecutive ones (a host): first within groups, then between equal
- * places of all groups. Rank (host n, place l) owns chunk l * hosts + n, so that each hop works on
- * contiguous memory. Partial sums are f32. Ref: parallelism 9. */
+ * Collectives over groups of `local` consecutive ranks (a host): first inside each group, then
+ * between the ranks at the same place of all groups. Rank (host n, place l) owns chunk l * hosts +
+ * n, so that each hop works on contiguous memory. Partial sums are f32. Ref: parallelism 9. */
 
 typedef struct mr_torus mr_torus;
 /* Collective. Owns: the caller frees the result.

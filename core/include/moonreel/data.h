@@ -14,13 +14,13 @@
 extern "C" {
 #endif
 
-/* Keys (low halves) that a quarantine.jsonl leaves out of an epoch of the index with this
- * fp_order, a source of that name, ascending; the caller frees them with mr_free. A file that is
- * not there leaves out none. Errors: MR_E_IO, MR_E_MEMORY */
+/* Keys (low halves, ascending) that a quarantine.jsonl excludes from an epoch of the source of this
+ * name, whose index has this fp_order. The caller frees them with mr_free. A missing file excludes
+ * no key. Errors: MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_quarantine_excluded(const char *path, mr_hash128 fp_order, const char *source,
                                         uint64_t epoch, uint64_t **keys, uint64_t *n);
 
-/* The same of a text of mr_loader_excluded, for the epoch it is of. Errors: MR_E_FORMAT,
+/* The same from a text of mr_loader_excluded, for the epoch of that text. Errors: MR_E_FORMAT,
  * MR_E_MEMORY
  */
 MR_API mr_status mr_quarantine_keys(const char *text, uint64_t **keys, uint64_t *n);
@@ -59,8 +59,8 @@ typedef struct mr_loader_options {
     int32_t local_ranks; /* ranks that share this host's memory; 0: one */
 } mr_loader_options;
 
-/* One micro-batch. Slots n .. size-1 of a short one, and failed samples, have weight 0 and the
- * pixels of a good sample. */
+/* One micro-batch. Slots n .. size-1 of a short micro-batch, and failed samples, have weight 0 and
+ * the pixels of a good sample. */
 typedef struct mr_batch {
     uint64_t epoch, draw; /* draw: number in its epoch */
     uint64_t drawn;       /* the epoch for which buckets, starts and captions are drawn */
@@ -102,9 +102,10 @@ MR_API mr_status mr_loader_new(const mr_source *sources, int32_t n, mr_bucket_ru
 MR_API void mr_loader_free(mr_loader *loader);
 /* The next batch, in draw order, valid until it is released; *out NULL after the last epoch. Draws
  * of other ranks come as batches without pixels, so that all ranks have the same position.
- * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. A failed
- * loader keeps failing. MR_E_STOPPED the user interrupted the wait: the next call continues.
- * MR_E_USAGE one of several ranks has not received the failures of the others in the epoch before.
+ * Errors: MR_E_DATA too many failed samples (dataplane 5), damaged index; MR_E_MEMORY. After any of
+ * these all further calls fail. MR_E_STOPPED the user interrupted the wait: the next call
+ * continues. MR_E_USAGE this rank has not received the failures of the other ranks in the previous
+ * epoch.
  * Threads: one caller at a time */
 MR_API mr_status mr_loader_next(mr_loader *loader, const mr_batch **out);
 MR_API void mr_loader_release(mr_loader *loader, const mr_batch *batch);
@@ -119,8 +120,9 @@ MR_API mr_status mr_loader_agree(mr_loader *loader, const char *others);
 MR_API mr_status mr_loader_state(mr_loader *loader, char **text);
 /* The samples that the quarantine leaves out in the epoch of that state and in the next one; and,
  * if they are many, the samples that an earlier epoch left over for the epoch of the last saved
- * state. Save it with the state, which has only number and hash of both: then a damaged or lost
- * quarantine file does no harm. 17 bytes a sample; usually empty. Caller frees with mr_free. */
+ * state. Save it with the state, which has only their number and hash: then a run can continue with
+ * a damaged or missing quarantine file. 17 bytes a sample; usually empty. Caller frees with
+ * mr_free. */
 MR_API mr_status mr_loader_excluded(mr_loader *loader, char **text);
 /* Row ids of the next samples, each in its source, without decoding; fewer than n only at the end
  * of the last epoch. */
@@ -152,15 +154,15 @@ MR_API mr_bucket mr_loader_bucket(const mr_loader *loader, int32_t bucket, uint6
 
 /* ---- pixels at another size, as Open-Sora makes them ---- */
 
-/* Scale a picture so that it covers a size, keeping its aspect, and take the middle: Pillow's
- * bicubic filter, which widens when shrinking, bit for bit.
+/* Scale a picture so that it covers a size, with its aspect ratio kept, and crop the centre. The
+ * bits equal those of Pillow's bicubic filter, whose support grows when it shrinks a picture.
  *
  * in       [3][height][width] u8
  * out      [3][to_height][to_width] u8
  * Sides are 1 or more. Errors: MR_E_MEMORY. Threads: any. */
 MR_API mr_status mr_resize_picture(const uint8_t *in, int64_t height, int64_t width,
                                    int64_t to_height, int64_t to_width, uint8_t *out);
-/* The same of a frame of a video: between two neighbours a side, however much it shrinks.
+/* The same for a video frame, by bilinear interpolation without antialiasing.
  *
  * out      [3][to_height][to_width] f32, -1..1 */
 MR_API void mr_resize_frame(const uint8_t *in, int64_t height, int64_t width, int64_t to_height,

@@ -46,7 +46,7 @@ typedef struct mr_step {
     mr_queue queue;
     const mr_op *op;         /* COPY: that of its node, NULL for a result */
     const mr_node *node;     /* attributes, names; NULL if there is none */
-    const mr_kernel *kernel; /* of `op` on this device; */
+    const mr_kernel *kernel; /* of `op` on this device */
     mr_kernel_fn *run;       /* its function, chosen from facts during planning */
     void *state;             /* made by `prepare` */
     mr_arg *arg;             /* n_in inputs, then n_out outputs */
@@ -70,10 +70,10 @@ MR_API void mr_step_call(const mr_step *step, mr_call *call);
  * input slots); nothing (constants). Host copies may always write. */
 typedef enum mr_guard { MR_GUARD_NONE, MR_GUARD_NAMED, MR_GUARD_ALL } mr_guard;
 
-/* A device works in lanes: in order of enqueueing within a lane, in any order between lanes, unless
- * one waits for an event of another. RUN: runs, and copies within the device. IN and OUT: copies of
- * inputs to it and of results from it, independent of the borders between runs. (Queues are inside
- * a run: they order the steps that may run concurrently.) */
+/* A device works in lanes. Entries of one lane run in the order in which they were enqueued. Lanes
+ * run in any order, unless one waits for an event of another. RUN: runs, and copies within the
+ * device. IN and OUT: copies of inputs to it and of results from it, independent of the borders
+ * between runs. (Queues are inside a run: they order the steps that may run concurrently.) */
 typedef enum mr_lane { MR_LANE_RUN, MR_LANE_IN, MR_LANE_OUT, MR_LANE_COUNT } mr_lane;
 /* A point in the order of a device's lane; an unmarked event counts as reached. */
 typedef struct mr_event mr_event;
@@ -86,9 +86,9 @@ typedef struct mr_copy {
 
 /* Calls come from one thread at a time. `run`, `copy`, `mark` and `wait` enqueue and return.
  * `alloc`, `free`, `copy_in`, `copy_out`, `fill`, `forget`, `guard` and `sync` return when every
- * lane is empty, `reached` and `block` depend only on their event, others wait for nothing. A
- * failed step or copy drops everything enqueued on every lane, whose events then count as reached.
- * The next of these calls that returns a status reports the failure, once, and adds one to `lost`.
+ * lane is empty, `reached` and `block` depend only on their event, the others do not wait. A failed
+ * step or copy drops everything enqueued on every lane, whose events then count as reached. The
+ * next of these calls that returns a status reports the failure, once, and adds one to `lost`.
  */
 typedef struct mr_device mr_device;
 typedef struct mr_device_ops {
@@ -171,8 +171,8 @@ MR_API mr_status mr_device_open(const char *name, int threads, mr_device **out);
 MR_API void mr_device_close(mr_device *dev);
 /* Free and total bytes of the device. */
 MR_API mr_status mr_device_memory(mr_device *dev, size_t *free_bytes, size_t *total_bytes);
-/* The compute dtype for the wish of a recipe: bf16 only if its products are fast, otherwise f32,
- * which mr_log reports once per process. */
+/* The compute dtype for the dtype that a recipe requests: bf16 only if its products are fast,
+ * otherwise f32, which mr_log reports once per process. */
 MR_API mr_dtype mr_device_compute(const mr_device *dev, mr_dtype wish);
 /* All rates for compute in f32 or bf16. Those that are not known yet are measured (all of them take
  * some 20 ms). Errors: MR_E_MEMORY; those of its kernels. */
@@ -215,15 +215,17 @@ typedef struct mr_region {
 /* The regions of a sealed table for an optimizer: "w", "frozen", then its regions with complete
  * ranges. out: space for n + 2; names are those of `regions`.
  * Errors: MR_E_USAGE a repeated name, a master or average not in f32 or not element by element, a
- * `per` that could cover parts of two parameters, a transient region that is saved, not on the
- * device, or the second; MR_E_RANGE outside the trainable range, or not a multiple of `per`.
+ * `per` that could cover parts of two parameters, a transient region that is saved, or not on the
+ * device, a second transient region; MR_E_RANGE outside the trainable range, or not a multiple of
+ * `per`.
  * Threads: any. */
 MR_API mr_status mr_regions(const mr_params *params, const mr_region *regions, int n,
                             mr_region *out);
 /* bytes of a region of mr_regions; a shared one takes none in addition to those of "w" */
 MR_API size_t mr_region_bytes(const mr_region *region);
 /* The place of a parameter in a region of mr_regions, in elements of the region.
- * Errors: MR_E_USAGE frozen and not stored here, or the other way; MR_E_RANGE not complete in it.
+ * Errors: MR_E_USAGE the parameter is frozen and the region is trainable, or the reverse;
+ * MR_E_RANGE the region does not cover all of it.
  */
 MR_API mr_status mr_region_find(const mr_region *region, const mr_param *param, int64_t *at,
                                 int64_t *count);
@@ -248,7 +250,7 @@ MR_API mr_status mr_exec_new(mr_device *dev, mr_params *params, const mr_exec_op
  * Errors also: MR_E_UNSUPPORTED a device that has no kernels here. */
 MR_API mr_status mr_exec_plan(const mr_facts *facts, mr_params *params,
                               const mr_exec_options *options, mr_exec **out);
-/* The device (borrowed for life) by whose rates such an executor predicts seconds. */
+/* Set the device (borrowed for life) whose rates such an executor uses to predict seconds. */
 MR_API void mr_exec_rates(mr_exec *exec, mr_device *dev);
 /* Whether its kernels compute conv3d with edges, so that layers need no padded copies. */
 MR_API bool mr_exec_edges(const mr_exec *exec);
@@ -262,13 +264,14 @@ MR_API void mr_program_free(mr_program *prog);
  * so the caller's memory is free again. Runs from the next one on use it, until it is set again,
  * also after a failed run. Waits at most until the previous run has begun.
  * Errors: MR_E_SHAPE naming the input and both shapes, MR_E_USAGE for an unknown name;
- * MR_E_STOPPED, and then it has no value. */
+ * MR_E_STOPPED: the input then has no value. */
 MR_API mr_status mr_program_set(mr_program *prog, const char *input, const mr_view *data);
-/* Set elements [at, at + count) of an input from those from `first` on of an output of another
- * program of the device, or of the same one, as the last enqueued run leaves them. Enqueued like a
- * run, waits for nothing. Pieces come in order from the input's first element on; with the last one
- * the input has its value, until it is set or passed again. If the device fails, the value is lost.
- * The output is dense, of the input's dtype; executors may differ.
+/* Copy `count` elements of an output, from element `first` on, to an input, from element `at` on.
+ * The output belongs to this or another program of the device and has its value after the last
+ * enqueued run. The copy is enqueued like a run; the call does not wait. Pieces come in order from
+ * the input's first element on; with the last one the input has its value, until it is set or
+ * passed again. If the device fails, the value is lost. The output is dense, of the input's dtype;
+ * executors may differ.
  * Errors: MR_E_USAGE a name, another device, an output that is not dense, a piece out of order;
  * MR_E_SHAPE another dtype, more elements than there are. */
 MR_API mr_status mr_program_pass(mr_program *from, const char *output, int64_t first, int64_t count,
@@ -287,19 +290,19 @@ MR_API mr_status mr_program_run(mr_program *prog);
 MR_API mr_status mr_program_get(mr_program *prog, const char *output, const mr_view *out);
 MR_API mr_status mr_exec_sync(mr_exec *exec);
 
-/* The same without waiting for later work. `fetch` notes an output in its present state in the
- * order of runs and begins to copy it to the host, `ready` says whether it has arrived, `take`
- * waits for it and copies it. An executor keeps the last MR_FETCHES fetches of all its programs,
- * also of freed ones; each may be taken repeatedly. *ticket: its number. Errors: MR_E_USAGE more
- * than MR_FETCH_BYTES, a ticket too old, one that was lost when a step failed; MR_E_SHAPE; errors
- * of a step. */
+/* The same without waiting for later work. `fetch` enqueues a copy of an output to the host, in its
+ * state after the runs enqueued so far, `ready` says whether it has arrived, `take` waits for it
+ * and copies it. An executor keeps the last MR_FETCHES fetches of all its programs, also of freed
+ * ones; each may be taken repeatedly. *ticket: its number. Errors: MR_E_USAGE more than
+ * MR_FETCH_BYTES, a ticket too old, one that was lost when a step failed; MR_E_SHAPE; errors of a
+ * step. */
 enum { MR_FETCHES = 64, MR_FETCH_BYTES = 512 };
 MR_API mr_status mr_program_fetch(mr_program *prog, const char *output, uint64_t *ticket);
 MR_API mr_status mr_exec_ready(mr_exec *exec, uint64_t ticket, bool *ready);
 MR_API mr_status mr_exec_take(mr_exec *exec, uint64_t ticket, const mr_view *out);
-/* How often the host had to wait so far, on any device. `all`: for everything enqueued (get, sync,
- * regions read and written); `results`: for a fetch that had not arrived; `inputs`: for the copy of
- * the previous inputs, in `set`. */
+/* The number of times that the host had to wait so far, on any device. `all`: for everything
+ * enqueued (get, sync, regions read and written); `results`: for a fetch that had not arrived;
+ * `inputs`: for the copy of the previous inputs, in `set`. */
 typedef struct mr_waits {
     uint64_t all, results, inputs;
 } mr_waits;

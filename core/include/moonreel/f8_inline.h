@@ -87,8 +87,8 @@ MR_HD float mr_f8_value(uint8_t code, int M)
  * value. `size`: the bits of that magnitude as f32, without a sign. Magnitudes below 1e-12, also
  * zero, count as 1e-12. The scale is NaN if the tensor has an element that is not finite: all
  * results are then NaN, and the check of the loss reports it. Ref: torchao v0.9, float8_utils.py:
- * amax_to_scale (in f64, rounded to f32; the bits are equal except for tensors below 1e-12, which
- * is no f32). */
+ * amax_to_scale (in f64, rounded to f32; the bits are equal except for tensors below 1e-12, because
+ * f32 cannot represent 1e-12). */
 MR_HD float mr_f8_scale(uint32_t size, int M)
 {
     float least = 1e-12f, x = mr_f8_bits_value(size);

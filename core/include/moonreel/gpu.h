@@ -19,9 +19,9 @@ typedef struct mr_gpus mr_gpus;
 
 /* Why a GPU runs below its clocks; idling and clocks set by a user do not count. */
 typedef enum mr_gpu_slow {
-    MR_GPU_SLOW_POWER = 1,   /* its limit of power */
+    MR_GPU_SLOW_POWER = 1,   /* its power limit */
     MR_GPU_SLOW_HEAT = 2,    /* too hot */
-    MR_GPU_SLOW_BRAKE = 4,   /* the machine's supply asks for less */
+    MR_GPU_SLOW_BRAKE = 4,   /* the host's power supply limits it */
     MR_GPU_SLOW_HARDWARE = 8 /* one of the last two; the driver does not say which */
 } mr_gpu_slow;
 
@@ -42,8 +42,8 @@ typedef struct mr_gpu_state {
     int64_t pid_bytes[MR_GPU_PROCESSES];
 } mr_gpu_state;
 
-/* Owns: caller closes. Errors: MR_E_UNSUPPORTED no library, or a file that is not one; MR_E_NODE
- * the driver does not answer. */
+/* Owns: caller closes. Errors: MR_E_UNSUPPORTED the library is missing, or the file is not a
+ * library; MR_E_NODE the driver does not answer. */
 MR_API mr_status mr_gpus_open(mr_gpus **out);
 MR_API void mr_gpus_close(mr_gpus *gpus);
 MR_API int mr_gpus_count(const mr_gpus *gpus);
@@ -51,7 +51,7 @@ MR_API int mr_gpus_count(const mr_gpus *gpus);
 MR_API const char *mr_gpus_driver(const mr_gpus *gpus);
 /* i from 0. Errors: MR_E_RANGE; MR_E_NODE a GPU that fell off the bus or does not answer. */
 MR_API mr_status mr_gpus_read(mr_gpus *gpus, int i, mr_gpu_state *out);
-/* The number of the one at a PCI address, as CUDA or NVML writes it; -1: none. */
+/* The number of the GPU at a PCI address, in the format of CUDA or NVML; -1: no such GPU. */
 MR_API int mr_gpus_find(mr_gpus *gpus, const char *bus);
 
 #ifdef __cplusplus

@@ -62,7 +62,7 @@ typedef struct mr_param {
     mr_init init;
     bool frozen, buffer;    /* buffer: saved, never trained, not counted as a parameter */
     float decay, lr_factor; /* weight decay factor and learning-rate factor of its group */
-    bool lookup;            /* rows are looked up: it is no error that many have no gradient */
+    bool lookup;            /* rows are looked up: rows without a gradient are not an error */
     bool outside;           /* frozen, from a file of its own: in no checkpoint */
     int model;              /* of several models with separate updates: each has its own buckets */
     int64_t offset;         /* elements, within its range; valid after seal */
@@ -93,8 +93,8 @@ typedef struct mr_cut {
     const bool *matrix; /* whether the parameter of this id is a matrix; used if block > 0 */
 } mr_cut;
 /* Fixes offsets; further adds of new names fail. cut NULL: one bucket without padding, one owner.
- * Errors: MR_E_RANGE no rank, negative elements, granule, a block, a matrix that has no whole
- * number of blocks or is frozen; MR_E_MEMORY */
+ * Errors: MR_E_RANGE no rank, negative elements, granule, a block, a matrix that is frozen or not a
+ * whole number of blocks; MR_E_MEMORY */
 MR_API mr_status mr_params_seal(mr_params *params, const mr_cut *cut);
 /* Buckets in the order of their elements, [start, stop) each, without gaps. */
 MR_API int mr_params_buckets(const mr_params *params);
@@ -268,13 +268,13 @@ MR_API mr_status mr_graph_concat(mr_graph *g, const mr_ref *parts, int n, int ax
 
 /* Copy x to another memory: a `copy` node on the present queue. The backward pass never repeats it.
  * On a queue other than compute it overlaps compute, and the bytes of x are free only after a node
- * that waits for something behind the copy. `after`: a value of another queue that must be ready
+ * that waits for a node behind the copy. `after`: a value of another queue that must be ready
  * before the copy starts, or MR_NONE.
  * Errors also: MR_E_USAGE for a constant, or if x is in that memory already. */
 MR_API mr_status mr_graph_move(mr_graph *g, mr_ref x, mr_space space, mr_ref after, mr_ref *out);
 /* Copy x, in one memory, over `to`, a value of mr_graph_region in the other: a `copy` node on the
  * present queue. *out: the new contents of the region.
- * Errors also: MR_E_USAGE if `to` is no value of g, or is in the memory of x. */
+ * Errors also: MR_E_USAGE if `to` is not a value of g, or is in the memory of x. */
 MR_API mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out);
 /* Keep x for the backward pass in host memory: it is copied there now on d2h, and back on h2d for
  * the first node of the backward pass that reads it or a view of it. Copies of at most two blocks
@@ -283,14 +283,14 @@ MR_API mr_status mr_graph_put(mr_graph *g, mr_ref x, mr_ref to, mr_ref *out);
  * when its data is ready, the others when compute begins to need the preceding ones. Errors: as
  * mr_graph_move. */
 MR_API mr_status mr_graph_offload(mr_graph *g, mr_ref x);
-/* Name a result that the host reads after a run; copied if x is no dense value of its own. */
+/* Name a result that the host reads after a run; copied if x is a view, or not dense. */
 MR_API mr_status mr_graph_output(mr_graph *g, const char *name, mr_ref x);
 MR_API void mr_graph_set_origin(mr_graph *g, const char *origin); /* copied; "" for none */
-/* The queue of the nodes added from here on, at first compute. Nodes that depend only on constants
- * run once, on compute; nodes that undo or repeat another node run on its queue. `before` (may be
- * NULL) gets the previous queue. Errors: MR_E_USAGE no such queue. */
+/* Set the queue of the nodes that are added from now on; at first it is compute. Nodes that depend
+ * only on constants run once, on compute; nodes that undo or repeat another node run on its queue.
+ * `before` (may be NULL) gets the previous queue. Errors: MR_E_USAGE no such queue. */
 MR_API mr_status mr_graph_set_queue(mr_graph *g, mr_queue queue, mr_queue *before);
-/* A block whose inside may be recomputed in the backward pass. Blocks do not nest. With
+/* A block whose inner values may be recomputed in the backward pass. Blocks do not nest. With
  * recompute = true inner values are dropped and computed again; otherwise they are kept. */
 MR_API mr_status mr_graph_block_begin(mr_graph *g, const char *name, bool recompute);
 MR_API mr_status mr_graph_block_end(mr_graph *g);
@@ -305,17 +305,18 @@ MR_API mr_status mr_graph_save(mr_graph *g, mr_ref x);
 MR_API mr_status mr_graph_backward(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                    mr_ref *dwrt);
 /* Gradients of the scalar f32 `loss` with respect to wrt[] alone, as mr_graph_backward returns
- * them, at any time before it: no parameter gets one. They are forward values. If their ops have no
- * gradient, read them through mr_graph_detach. */
+ * them, at any time before it. No parameter gets a gradient. The results are forward values. If
+ * their ops have no gradient, read them through mr_graph_detach. */
 MR_API mr_status mr_graph_gradients(mr_graph *g, mr_ref loss, const mr_ref *wrt, int n_wrt,
                                     mr_ref *dwrt);
 /* x as a constant for gradients: a view that passes none on. */
 MR_API mr_status mr_graph_detach(mr_graph *g, mr_ref x, mr_ref *out);
-/* For a rank that computes nothing while others run `like`, over the same table: the gathers of
- * that graph in its order, and its reductions, of zeros. Errors: MR_E_USAGE other tables */
+/* Add the gathers of the graph `like`, in its order, and its reductions, with zeros. A rank that
+ * computes nothing runs this graph while other ranks run `like`. Both graphs use the same table.
+ * Errors: MR_E_USAGE other tables */
 MR_API mr_status mr_graph_echo(mr_graph *g, const mr_graph *like);
-/* The communication of a graph over a shared table, in order: "gather 1", "reduce 1". All ranks run
- * graphs with the same communication at a time. Owns: caller frees with mr_free. Errors:
+/* The communication of a graph over a shared table, in order: "gather 1", "reduce 1". At any time
+ * all ranks run graphs with the same communication. Owns: caller frees with mr_free. Errors:
  * MR_E_MEMORY */
 MR_API mr_status mr_graph_op_log(const mr_graph *g, char **text);
 /* End of building: drops unused nodes, fuses two nodes if an op does both (mr_fusion), decides
@@ -371,9 +372,9 @@ typedef struct mr_schedule_step {
     int wait_n, wait[MR_QUEUE_COUNT - 1]; /* steps on other queues, the newest first */
     int before[MR_QUEUE_COUNT];           /* newest finished step of each queue, or -1 */
 } mr_schedule_step;
-/* shared [n_shared]: regions that are other names of "w", as an executor's regions say (read during
- * the call); without any, regions of two names are different. Owns: caller frees; borrows g for
- * life. Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish. */
+/* shared [n_shared]: regions that share the memory of "w", as declared in an executor's regions
+ * (read during the call); without any, no two regions share memory. Owns: caller frees; borrows g
+ * for life. Errors: MR_E_MEMORY, MR_E_USAGE before mr_graph_finish. */
 MR_API mr_status mr_schedule_new(const mr_graph *g, const char *const *shared, int n_shared,
                                  mr_schedule **out);
 MR_API void mr_schedule_free(mr_schedule *schedule);

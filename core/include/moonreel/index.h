@@ -52,7 +52,7 @@ MR_API bool mr_number_is_none(mr_number x);
 
 /* The kind of a column. A builder writes reals (f64) and 64-bit integers except the smallest, which
  * means missing. Indexes of format 2 store f32. Their values are read as the decimal with the
- * fewest digits that rounds to the stored f32, so that 5.1 of a list is 5.1 again; the order of two
+ * fewest digits that rounds to the stored f32, so that 5.1 in a list is read as 5.1; the order of
  * values is unchanged. */
 typedef enum mr_column_kind { MR_COLUMN_REAL, MR_COLUMN_WHOLE, MR_COLUMN_F32 } mr_column_kind;
 
@@ -122,7 +122,7 @@ typedef struct mr_column_chunk {
 /* Errors: MR_E_RANGE, MR_E_DATA damaged */
 MR_API mr_status mr_index_column(mr_index_reader *reader, int32_t column, uint64_t chunk,
                                  mr_column_chunk *out);
-/* Value i, 0 <= i < n. */
+/* Value i of n values in the layout of the file, 0 <= i < n. */
 MR_API mr_number mr_column_number(const mr_column_chunk *chunk, int32_t i);
 /* Errors: MR_E_RANGE no such id; MR_E_DATA damaged */
 MR_API mr_status mr_index_row(mr_index_reader *reader, uint64_t id, mr_row *out);
@@ -174,7 +174,7 @@ typedef struct mr_sweep mr_sweep;
 MR_API mr_status mr_sweep_new(mr_index *index, const uint64_t *ids, uint64_t n,
                               const mr_sweep_options *options, mr_sweep **out);
 /* The result of the next row, in the order of ids; *got is false if `seconds` pass before, or no
- * row is left. Errors: those that no clip causes; the sweep has then failed */
+ * row is left. Errors: those that no clip causes; the sweep then fails */
 MR_API mr_status mr_sweep_next(mr_sweep *s, double seconds, mr_seen *seen, bool *got);
 MR_API void mr_sweep_free(mr_sweep *s);
 
@@ -188,8 +188,8 @@ typedef struct mr_index_options {
     /* continue after the last commit of a builder that was killed or failed */
     bool resume;
 } mr_index_options;
-/* Counts of a builder: not 0 at the start if it resumes. Rows and refused rows share one order, so
- * their sum is the position in the input. */
+/* Counts of a builder: not 0 at the start if it resumes. The sum of rows and refused rows is the
+ * position in the input. */
 typedef struct mr_index_built {
     uint64_t rows, refused, without_caption;
 } mr_index_built;
@@ -197,7 +197,7 @@ typedef struct mr_index_built {
 /* Start the index `path` in a temporary directory next to it. Removes the leftovers of killed
  * builders, unless `resume`: then rows, meta texts and dictionary of the last commit, if there is
  * one, are restored. Replaces an index of that name only when sealed. options NULL: all 0.
- * Errors: MR_E_IO, MR_E_MEMORY; MR_E_USAGE `path` is no index, or contains other files;
+ * Errors: MR_E_IO, MR_E_MEMORY; MR_E_USAGE `path` is not an index, or contains other files;
  * resuming: MR_E_USAGE another process builds it, MR_E_DATA damaged */
 MR_API mr_status mr_index_builder_new(const char *path, const mr_index_options *options,
                                       mr_index_builder **out);
@@ -211,7 +211,7 @@ MR_API mr_status mr_index_builder_text(mr_index_builder *b, const char *name, ch
 MR_API mr_status mr_index_builder_dictionary(mr_index_builder *b, const void *dict, size_t bytes);
 /* Number of the column of that name; before the first row a new name adds a column. A column that
  * is requested as more than one kind before the first row stores reals; after it the kind is fixed,
- * and a new name is MR_E_USAGE. Errors: MR_E_DATA a name that is no identifier of at most 63
+ * and a new name is MR_E_USAGE. Errors: MR_E_DATA a name that is not an identifier of at most 63
  * characters, more than 32 columns */
 MR_API mr_status mr_index_builder_column(mr_index_builder *b, const char *name, mr_column_kind kind,
                                          int32_t *column);
@@ -241,7 +241,8 @@ MR_API mr_hash128 mr_sample_key(const char *source, const char *path, int64_t st
  * measure their share of the time. Errors: of a builder */
 MR_API mr_status mr_index_synthetic(const char *path, uint64_t rows, uint64_t seed);
 /* Reduce a row to the part of `frames` frames from frame `first` of it on. Its key is that of the
- * row with the times of the part; its key frames are those that it needs, in the row's own list.
+ * row with the times of the part. It keeps only the key frames that it needs, in the list of the
+ * row, without a copy.
  * Errors: MR_E_RANGE not inside the row; MR_E_UNSUPPORTED a picture, or a clip without times */
 MR_API mr_status mr_row_cut(mr_row *row, int64_t first, int64_t frames);
 
@@ -280,7 +281,7 @@ MR_API void mr_table_free(mr_table *table); /* NULL is fine */
 MR_API int32_t mr_table_numbers(const mr_table *table);
 MR_API const char *mr_table_name(const mr_table *table, int32_t number);
 /* After the last row: whether column i has numbers, and their kind. Notes have a line for each
- * thing that was ignored; lent. */
+ * ignored item; lent. */
 MR_API bool mr_table_is_column(const mr_table *table, int32_t number);
 MR_API mr_column_kind mr_table_kind(const mr_table *table, int32_t number);
 MR_API const char *mr_table_notes(const mr_table *table);
@@ -324,9 +325,9 @@ MR_API mr_status mr_ingest_step(mr_ingest *ingest, double seconds, mr_ingest_pro
 /* Files ignored while the folder was read, a line each; "" if there are none, or until the folder
  * is read. Lent by the ingest. */
 MR_API const char *mr_ingest_notes(const mr_ingest *ingest);
-/* End an ingest that is not finished: finished rows, or after a step that failed while writing the
- * committed rows, are kept for an ingest with `resume`, which continues after *rows rows of the
- * input's *total; 0: no row could be kept yet. No step may follow. Errors: MR_E_IO
+/* End an unfinished ingest and keep its finished rows for an ingest with `resume`; after a failed
+ * write only the committed rows. That ingest continues after *rows of *total rows of the input.
+ * *rows 0: no row could be kept. No step may follow. Errors: MR_E_IO
  */
 MR_API mr_status mr_ingest_keep(mr_ingest *ingest, uint64_t *rows, uint64_t *total);
 /* Stops threads; an unfinished index is removed unless it is kept; with `resume` its committed rows
@@ -360,7 +361,7 @@ MR_API mr_status mr_store_writer_put(mr_store_writer *w, const void *key, size_t
                                      const void *value, size_t bytes);
 /* Uncommitted bytes. */
 MR_API size_t mr_store_writer_waiting(const mr_store_writer *w);
-/* Write all uncommitted values together with a text to disk, or nothing of it. */
+/* Write all uncommitted values and a text to disk, completely or not at all. */
 MR_API mr_status mr_store_writer_commit(mr_store_writer *w, const char *name, const char *text);
 /* Commit, seal, and rename to the final name. The writer cannot be used afterwards. */
 MR_API mr_status mr_store_writer_finish(mr_store_writer *w);
@@ -376,12 +377,12 @@ typedef struct mr_store mr_store;
 MR_API mr_status mr_store_open(const char *path, bool verify, mr_store **out);
 MR_API void mr_store_free(mr_store *s); /* NULL is fine */
 MR_API uint64_t mr_store_values(const mr_store *s);
-/* Depends only on the values, not on their order. */
+/* Depends only on keys and values, not on the order in which they were added. */
 MR_API mr_hash128 mr_store_fingerprint(const mr_store *s);
 /* A named text, or NULL; lent. */
 MR_API const char *mr_store_text(mr_store *s, const char *name);
 /* The value of a key, in the mapping of the file: lent until the store is freed, at any address.
- * *value NULL: there is none. Errors: MR_E_DATA damaged. Threads: one at a time */
+ * *value NULL: no value of this key. Errors: MR_E_DATA damaged. Threads: one at a time */
 MR_API mr_status mr_store_get(mr_store *s, const void *key, size_t key_bytes, const void **value,
                               size_t *bytes);
 /* The first key that is not before this one; *found NULL: there is no such key; lent. */

@@ -79,7 +79,7 @@ MR_API const mr_schedule *mr_layout_schedule(const mr_layout *layout);
 /* Entries in order of `node`, then those of the transient region; lent. */
 MR_API int mr_layout_entries(const mr_layout *layout);
 MR_API const mr_layout_entry *mr_layout_at(const mr_layout *layout, int i);
-/* The entry of a storage, of a node's workspace; -1 when the arena does not hold it. */
+/* The entry of a storage, of a node's workspace; -1 if it is not in the arena. */
 MR_API int mr_layout_storage_entry(const mr_layout *layout, int storage);
 MR_API int mr_layout_workspace_entry(const mr_layout *layout, int node);
 /* The entries of the device's arena that live at the node where the bound is reached, largest

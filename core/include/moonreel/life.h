@@ -47,7 +47,7 @@ typedef struct mr_life mr_life;
 /* ---- making and finding pages ---- */
 
 /* The folder of pages: MOONREEL_REGISTRY, otherwise /dev/shm/moonreel-UID, otherwise
- * /tmp/moonreel-UID; created if absent. False if none of them belongs only to this user. */
+ * /tmp/moonreel-UID; created if absent. False if no such folder belongs to this user alone. */
 MR_API bool mr_life_registry(char *path, size_t cap);
 /* A page for `ranks` ranks of this host that this process starts, the first of them rank `first` of
  * `world`. Without a registry the page has no name, and only ranks can access it. Removes pages of
@@ -57,7 +57,7 @@ MR_API mr_status mr_life_new(int ranks, int first, int world, mr_life **out);
 /* Open the page of a descriptor or file for reading. Owns: caller. Errors: MR_E_FORMAT not a page,
  * or one of another version; MR_E_IO */
 MR_API mr_status mr_life_open(const char *path, mr_life **out);
-/* One more view of a page, to read. Owns: caller. Errors: MR_E_IO, MR_E_MEMORY */
+/* Open another read-only view of a page. Owns: caller. Errors: MR_E_IO, MR_E_MEMORY */
 MR_API mr_status mr_life_view(const mr_life *page, mr_life **out);
 MR_API int mr_life_fd(const mr_life *page); /* for children; lent */
 /* Free a page; the file of a page made by mr_life_new is removed with it. NULL is fine. */
@@ -81,7 +81,7 @@ MR_API void mr_life_set_job(const char *job);
 MR_API mr_phase mr_life_phase(mr_phase phase);
 /* A step begins. */
 MR_API void mr_life_step(int64_t step);
-/* The clip that a batch waits for; "" none. */
+/* The clip that a batch waits for; "": no clip. */
 MR_API void mr_life_clip(const char *name);
 /* The Lua stack: nearest frame first, one per line. */
 MR_API void mr_life_frames(const char *text);
@@ -134,10 +134,10 @@ typedef struct mr_life_rank {
 MR_API void mr_life_look(const mr_life *page, int seat, mr_life_rank *out);
 /* The last operations, oldest first, at most MR_LIFE_OPS. Returns their number. */
 MR_API int mr_life_ops(const mr_life *page, int seat, mr_life_op *out);
-/* Seconds of a rank's step without its waits for other ranks. 0: not known (any more). */
+/* Seconds of a rank's step without its waits for other ranks. 0: unknown, or no longer kept. */
 MR_API double mr_life_own_s(const mr_life *page, int seat, int64_t step);
-/* The quantile `share` of the durations of all phases of this kind, over all ranks, to a fifth and
- * without waits for others; *count: the number of phases. */
+/* The quantile `share` of the durations of all phases of this kind, over all ranks, without waits
+ * for others, with an error of at most a fifth; *count: the number of phases. */
 MR_API double mr_life_quantile_s(const mr_life *page, mr_phase phase, double share, int64_t *count);
 
 /* ---- processes ---- */

@@ -102,7 +102,7 @@ typedef struct mr_encode_options {
     const char
         *codec; /* "h264", "vp9", "vp8", "av1", "hevc", ... or an encoder's name; by container */
     const char *pixel_format; /* "yuv420p" */
-    int32_t quality;          /* constant quality, the encoder's scale; 0: its good default */
+    int32_t quality;          /* constant quality, in the encoder's scale; 0: a default */
     int32_t gop;              /* frames between key frames at most; 0: 48 */
     /* written as a display matrix, if the container supports it: as mr_clip_info */
     int32_t orient;

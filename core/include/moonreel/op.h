@@ -180,8 +180,8 @@ typedef struct mr_op {
     bool cheap;
     bool hidden; /* not offered at the prompt (backward and update ops) */
     /* Contract cases: "x=[2,7,64] f32 w=[64] f32 eps=1e-5 rtol=1e-5". Arguments NAME=[dims] DTYPE
-     * with optional /rows or /any after the bracket (awkward strides) and LO..HI after the dtype
-     * (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol=
+     * with optional /rows or /any after the bracket (padded rows, any strides) and LO..HI after the
+     * dtype (range of values, both ends included); attributes NAME=VALUE, lists as {0,2,1}; rtol=
      * overrides the tolerance; grad=elsewhere: the gradient depends on more than these inputs, and
      * another spec checks it. */
     const char *const *cases;
@@ -247,8 +247,8 @@ MR_API const mr_kernel *mr_op_kernel(const mr_op *op, const char *device);
  * `device` and `kernel` are borrowed forever. Errors: MR_E_USAGE for an unknown op (with the
  * nearest name), for kernels without run[0], and for a second call. Threads: any. */
 MR_API mr_status mr_op_add_kernel(const char *device, const char *op, const mr_kernel *kernel);
-/* Its function for an instruction set index, -1 if the device has none of these: the best one up to
- * that index; NULL if there is none. */
+/* The function of a kernel for the best instruction set up to index `isa`; isa -1: the device has
+ * no such instruction sets. NULL: no such function. */
 MR_API mr_kernel_fn *mr_kernel_run(const mr_kernel *kernel, int isa);
 /* Best instruction set of this processor, or MOONREEL_ISA=base|avx2|avx512 (an unavailable one is
  * reported once by mr_log at first use, and lowered). */

@@ -18,8 +18,8 @@ extern "C" {
  * network on max(2, ceil(log2 n)) bits with cycle walking. j < n. */
 MR_API uint64_t mr_permute(uint64_t key, uint64_t n, uint64_t j);
 
-/* A slot that has begun: remaining draws, 0: none; their cost class, -1: mixed, near that of the
- * first bucket. */
+/* A slot that has begun: remaining draws, 0: no slot; their cost class, -1: mixed, with costs near
+ * that of bucket `first`. */
 typedef struct mr_slot {
     int32_t left, class, first;
 } mr_slot;
@@ -85,10 +85,11 @@ MR_API uint64_t mr_order_dropped(const mr_order *order, mr_drop why);
 MR_API uint64_t mr_order_batches(const mr_order *order);
 /* Epoch `epoch` from its beginning. Errors: those of mr_order_next */
 MR_API mr_status mr_order_begin(mr_order *order, uint64_t epoch);
-/* One of the rows that a reference leaves out because they make no whole batch; false: none. */
+/* One of the rows that a reference leaves out because they do not fill a batch; false: no such
+ * row. */
 MR_API bool mr_order_left_row(const mr_order *order, uint64_t *row);
 
-/* Cost of planning: an order over `rows` synthetic rows, and its first some thousand samples.
+/* Cost of planning: an order over `rows` synthetic rows, and its first few thousand samples.
  * Errors: those of mr_order_new */
 typedef struct mr_order_times {
     double plan_s, select_s; /* processor seconds: for all rows; for one sample */

@@ -28,13 +28,13 @@ typedef struct mr_position {
 MR_API mr_status mr_position_init(mr_position *p, const mr_order *order);
 MR_API void mr_position_fini(mr_position *p);
 MR_API void mr_position_advance(mr_position *p, const mr_draw *draw);
-/* As text, which the caller frees with mr_free. A brief text is below 4 KB for 200 buckets: many
- * samples left over by an epoch are only named by a hash, and listed in a separate text. */
+/* As text, which the caller frees with mr_free. A brief text is below 4 KB for 200 buckets: if an
+ * epoch leaves over many samples, it has only their hash, and another text lists them. */
 MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, bool brief,
                                   char **text);
 /* Combine a brief text of one source and its text from mr_loader_excluded, as mr_order_restore
- * expects it; the caller frees *out with mr_free. Errors: MR_E_DATA the list is missing, or another
- * one */
+ * expects it; the caller frees *out with mr_free. Errors: MR_E_DATA the list is missing or does not
+ * match the hash */
 MR_API mr_status mr_position_whole(const char *text, const char *beside, char **out);
 /* Continue from a text. Micro-batch sizes and slots may differ; `excluded` are the keys in force in
  * that epoch, `seen` the samples that it trained before a change, or NULL; keeps a reference.

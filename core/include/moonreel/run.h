@@ -58,7 +58,7 @@ typedef struct mr_run_owner {
  *          damaged, or the file system has no locks; MR_E_IO
  * Threads: any */
 MR_API mr_status mr_run_lock_take(const char *run_dir, mr_run_lock **out);
-/* One more holder of the same lock (a saver); returns `lock`. */
+/* Add a holder of the same lock (a saver); returns `lock`. */
 MR_API mr_run_lock *mr_run_lock_ref(mr_run_lock *lock);
 /* Release; the last holder releases the run and frees `lock`. NULL is fine. A lock that another
  * launch has taken stays unchanged. */

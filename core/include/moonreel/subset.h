@@ -16,18 +16,19 @@ extern "C" {
 
 typedef struct mr_subset mr_subset;
 
-/* The samples between two quantiles of a column, 0 <= from < to <= 1, of those that have a value;
- * of these the share `trim_top` with the largest ones is left out first. Neighbours hold each
- * sample once; equal values come in the order of the rows. bounds: the least and the largest value
- * in it. Errors: MR_E_DATA no such column, no sample has a value, no sample is left; MR_E_MEMORY */
+/* The samples between two quantiles of a column, 0 <= from < to <= 1. Samples without a value are
+ * left out, then the share `trim_top` with the largest values. Adjacent quantile ranges have no
+ * sample in common; samples of equal value are ordered by row id. bounds: the smallest and the
+ * largest value of the subset. Errors: MR_E_DATA no such column, no sample has a value, no sample
+ * is left; MR_E_MEMORY */
 typedef struct mr_quantiles {
     const char *column;
     double from, to, trim_top;
 } mr_quantiles;
 MR_API mr_status mr_subset_quantiles(mr_index *index, const mr_quantiles *which, mr_subset **out,
                                      mr_number bounds[2]);
-/* held: the samples that training never takes; otherwise all others. hold_back > 0. Below 1 it is a
- * share of the samples, and only the hash of a sample's key decides; from 1 on it is a count, and
+/* held: true: the samples held back from training; false: all others. hold_back > 0. Below 1 it is
+ * a share of the samples, and only the hash of a sample's key decides; from 1 on it is a count, and
  * the samples with the smallest hashes are held back. The order of the rows, epochs and ranks do
  * not matter. of: only samples of this subset; NULL: of the whole index. Borrows both.
  * Errors: MR_E_DATA the subset is empty; MR_E_MEMORY */

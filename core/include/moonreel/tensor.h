@@ -154,7 +154,7 @@ MR_API double mr_summary_mean(const mr_summary *s); /* 0 when no value is finite
 MR_API double mr_summary_rms(const mr_summary *s);
 /* Add every value of a view. Errors: MR_E_MEMORY; MR_E_STOPPED at the prompt. */
 MR_API mr_status mr_view_summary(const mr_view *v, mr_summary *s);
-/* How many of n consecutive values are infinite or NaN; for integers and f8: 0.
+/* The number of infinite and NaN values among n consecutive ones; for integers and f8: 0.
  *
  * data     [n] of the dtype, aligned as its elements
  * Threads: any */

@@ -56,7 +56,8 @@ MR_API int mr_tokenizer_find(const mr_tokenizer *t, const char *text, size_t byt
 /* The id of the unknown piece. */
 MR_API int mr_tokenizer_unknown(const mr_tokenizer *t);
 
-/* The normal form of a text, which may contain any bytes: a byte that is no UTF-8 becomes U+FFFD.
+/* The normal form of a text, which may contain any bytes: a byte that is not valid UTF-8 becomes
+ * U+FFFD.
  *
  * Owns:    caller frees *out with mr_free; zero-terminated
  * Errors:  MR_E_RANGE a text of over 64 MiB; MR_E_STOPPED; MR_E_MEMORY */
@@ -69,8 +70,8 @@ MR_API mr_status mr_tokenizer_normal(const mr_tokenizer *t, const char *text, si
  * Errors:  as mr_tokenizer_normal */
 MR_API mr_status mr_tokenizer_encode(const mr_tokenizer *t, const char *text, size_t bytes,
                                      int32_t **ids, size_t *n);
-/* The text of ids: concatenated pieces, with spaces for their signs, without the leading space that
- * the normal form adds. Pieces of kind MR_PIECE_CONTROL are left out.
+/* The text of ids: the pieces are concatenated, the sign U+2581 becomes a space, and the leading
+ * space that the normal form adds is removed. Pieces of kind MR_PIECE_CONTROL are left out.
  *
  * Owns:    caller frees *out with mr_free; zero-terminated
  * Errors:  MR_E_RANGE an id outside the vocabulary; MR_E_STOPPED; MR_E_MEMORY */
@@ -78,8 +79,8 @@ MR_API mr_status mr_tokenizer_decode(const mr_tokenizer *t, const int32_t *ids, 
                                      char **out, size_t *bytes);
 
 /* The words of a text for byte pair encoding, as CLIP's tokenizer splits them: NFC, lower case,
- * then runs of letters, single numbers, runs of signs, and 's 't 're 've 'm 'll 'd. A byte that is
- * no UTF-8 becomes U+FFFD. *out has the words with one space between them.
+ * then runs of letters, single characters of numbers, runs of signs, and 's 't 're 've 'm 'll 'd. A
+ * byte that is not valid UTF-8 becomes U+FFFD. *out has the words with one space between them.
  *
  * Ref:     Radford et al. 2021, arXiv:2103.00020
  * Owns:    caller frees *out with mr_free; zero-terminated

@@ -51,7 +51,7 @@ typedef struct mr_parcel {
     void *data;        /* [bytes]; only read for a send */
     size_t bytes, moved;
     bool headed, done;
-    size_t passed; /* bytes of incomplete records, which count in `moved` once they are complete */
+    size_t passed; /* bytes of incomplete records; not yet counted in `moved` */
     void *state;   /* private to the transport, NULL at first and when done */
 } mr_parcel;
 
