@@ -223,6 +223,7 @@ int main(int argc, char **argv)
     mr_streams_hold();
     signal(SIGXFSZ, SIG_IGN); // past a file size limit, write() then fails instead of killing the
                               // process
+    signal(SIGCHLD, SIG_DFL); // if ignored, the kernel would discard how a child ended
     take_characters();
     // the simplest commands need no Lua
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {

@@ -56,6 +56,15 @@ describe("the program", function()
       (output(("env -u MOONREEL_LUA '%s' -e '%s'"):format(program, code))))
   end)
 
+  it("is not built of a module that does not compile: the build names its line", function()
+    local dir <close> = folder.new()
+    dir:write("lua/bad.lua", "local x = 1\nlocal y = = 2\n")
+    local text, code = output(("'%s/CMakeFiles/embed' '%s' '%s/out.c' lua/bad.lua"):format(
+      program:match "^(.*)/", dir.path, dir.path))
+    assert.equal("embed: lua/bad.lua:2: unexpected symbol near '='\n", text)
+    assert.equal(1, code)
+  end)
+
   it("is called by its name in ps, top and pgrep, ranks by their number", function()
     local dir <close> = folder.new()
     local script = dir:write("name.lua", "io.write(io.open('/proc/self/comm'):read('l') .. '\\n')")
@@ -63,6 +72,11 @@ describe("the program", function()
     local text = output("'" .. program .. "' -n 2 " .. script)
     assert.is_truthy(text:find("moonreel-r0\n", 1, true), text)
     assert.is_truthy(text:find("moonreel-r1\n", 1, true), text)
+  end)
+
+  it("knows how its children ended, also where its parent ignores the end of children", function()
+    local code = [[print(require("moonreel.core.process").run({ "/bin/sh", "-c", "exit 7" }, "").exit)]]
+    assert.equal("7\n", (output(("env --ignore-signal=CHLD '%s' -e '%s'"):format(program, code))))
   end)
 
   it("has the same small and capital letters everywhere", function()
