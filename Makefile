@@ -102,7 +102,7 @@ golden: build
 	@$(MOONREEL) golden $(GOLDEN)
 
 install: build
-	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@cmake --install $(BUILD) --prefix '$(PREFIX)'
 
 cuda:
 	@scripts/cuda

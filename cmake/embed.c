@@ -41,7 +41,7 @@ static long compile(lua_State *L, const char *full, const char *path, FILE *code
     size_t n;
     const char *bytes = lua_tolstring(L, -1, &n);
     if (luaL_loadbufferx(L, bytes, n, name, "t") != LUA_OK)
-        fail(lua_tostring(L, -1));
+        fail(lua_pushfstring(L, "lua/%s", lua_tostring(L, -1)));
     if (lua_dump(L, add, code, 0))
         fail("cannot write bytecode");
     lua_settop(L, 0);
