@@ -91,6 +91,9 @@ end
 local function check(settings)
   if settings.job == "train" then
     launched.has_end(settings)
+  elseif settings.job == "reconstruct" then
+    blame.raise(settings, "job", "MR_E_RECIPE", "job = reconstruct cannot be planned yet; try: "
+      .. "job=train, or moonreel bench vae for the time and memory of an autoencoder")
   end
   if not settings.bucket_config then
     blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is not set, so there are "
