@@ -75,7 +75,8 @@ describe("the program", function()
   end)
 
   it("knows how its children ended, also where its parent ignores the end of children", function()
-    local code = [[print(require("moonreel.core.process").run({ "/bin/sh", "-c", "exit 7" }, "").exit)]]
+    local code = [[local run = require("moonreel.core.process").run ]]
+      .. [[print(run({ "/bin/sh", "-c", "exit 7" }, "").exit)]]
     assert.equal("7\n", (output(("env --ignore-signal=CHLD '%s' -e '%s'"):format(program, code))))
   end)
 
