@@ -128,6 +128,16 @@ mr_status fork_server_fail(const char *why)
     return mr_fail(MR_E_FAIL, "cannot start a process that decodes: %s", why);
 }
 
+mr_status fork_server_refused(int err)
+{
+    const char *try = err == EMFILE   ? "; try: a larger limit of open files (ulimit -n)"
+                      : err == EAGAIN ? "; try: a larger limit of processes (ulimit -u)"
+                                      : "";
+    char why[128];
+    snprintf(why, sizeof why, "%s%s", strerror(err), try);
+    return fork_server_fail(why);
+}
+
 static mr_status answered(guard_waited came, pid_t *pid)
 {
     if (came == GUARD_ANSWERED && *pid > 0)
@@ -135,7 +145,7 @@ static mr_status answered(guard_waited came, pid_t *pid)
     const int err = -*pid;
     *pid = 0;
     switch (came) {
-    case GUARD_ANSWERED: return fork_server_fail(strerror(err));
+    case GUARD_ANSWERED: return fork_server_refused(err);
     case GUARD_STOPPED: return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
     case GUARD_LATE: return fork_server_fail("it does not answer");
     case GUARD_ENDED: break;
@@ -158,7 +168,7 @@ mr_status fork_server_start(int sock, int memory, pid_t *pid)
             end();
     }
     pthread_mutex_unlock(&server.lock);
-    return err ? fork_server_fail(strerror(err)) : answered(came, pid);
+    return err ? fork_server_refused(err) : answered(came, pid);
 }
 
 void fork_server_hold(void)

@@ -47,11 +47,13 @@ static guard_waited wait_for(const mr_media_worker *w, double seconds)
     return guard_wait(w->sock, seconds, &byte, 1);
 }
 
-static mr_status start(mr_media_worker *w)
+// *died: the process ended before it reported anything
+static mr_status start_once(mr_media_worker *w, bool *died)
 {
     int ends[2];
+    *died = false;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
-        return fork_server_fail(strerror(errno));
+        return fork_server_refused(errno);
     w->sock = ends[0];
     mr_status st = fork_server_start(ends[1], w->memory.fd, &w->pid);
     close(ends[1]);
@@ -60,6 +62,7 @@ static mr_status start(mr_media_worker *w)
     // the decoder reports that it runs and whether it has its libraries
     const guard_crate *c = guard_crate_of(&w->memory);
     guard_waited came = wait_for(w, GUARD_START_S);
+    *died = came == GUARD_ENDED;
     if (came == GUARD_ANSWERED && c->status == MR_OK)
         return MR_OK;
     char text[sizeof c->text];
@@ -71,6 +74,17 @@ static mr_status start(mr_media_worker *w)
     return came == GUARD_ANSWERED
                ? mr_fail(st, "%s", text)
                : fork_server_fail(came == GUARD_LATE ? "it does not answer" : "it exited at once");
+}
+
+static mr_status start(mr_media_worker *w)
+{
+    bool died;
+    mr_status st = start_once(w, &died);
+    if (!died)
+        return st;
+    // a process killed during its start is replaced once
+    mr_error_clear();
+    return start_once(w, &died);
 }
 
 /* ---- a question ---- */
@@ -138,10 +152,10 @@ static mr_status worker_new(mr_media_worker **out)
         return mr_fail_memory(sizeof *w);
     fork_server_hold();
     w->memory.fd = memfd_create("moonreel clip", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : mr_fail_memory(0);
+    mr_status st = w->memory.fd >= 0 ? guard_reserve(&w->memory, 0, 0) : fork_server_refused(errno);
     // neither process can shrink the memory that the other has mapped
     if (st == MR_OK && fcntl(w->memory.fd, F_ADD_SEALS, F_SEAL_SHRINK))
-        st = fork_server_fail(strerror(errno));
+        st = fork_server_refused(errno);
     if (st == MR_OK)
         st = start(w);
     if (st == MR_OK)

@@ -400,6 +400,8 @@ typedef struct guard_memory {
 mr_status fork_server_start(int sock, int memory, pid_t *pid);
 /* Report a process that did not start. */
 mr_status fork_server_fail(const char *why);
+/* The same for an errno; the error names the limit to raise. */
+mr_status fork_server_refused(int err);
 /* Count the workers in use. The release of the last one ends the server. */
 void fork_server_hold(void);
 void fork_server_release(void);

@@ -7,8 +7,11 @@
 #include "index/room.h"
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { FRAMES = 40 };
 static const mr_media *m;
@@ -97,6 +100,21 @@ static void misbehaves(const char *way, mr_status st, mr_fault want, const char 
     g->worker_free(w);
 }
 
+// decoders are killed before they report, one for each byte of a file
+static void killed_at_start(int times, mr_status want)
+{
+    const mr_media *g = mr_media_guarded();
+    const char *left = clips_path("left");
+    mr_media_worker *w;
+    setenv("FAULTY_START", left, 1);
+    mr_file_replace(left, "xx", (size_t)times);
+    if (want == MR_OK && CHECK_OK(g->worker_new(&w)))
+        g->worker_free(w);
+    else
+        CHECK_FAILS(g->worker_new(&w), want, "cannot start a process that decodes: it exited");
+    unsetenv("FAULTY_START");
+}
+
 static void planted(void)
 {
     guard_grace_s = 0.3;
@@ -111,8 +129,10 @@ static void planted(void)
     misbehaves("loop", MR_E_DECODE, MR_FAULT_STALL, "b.webm: stall: the decoder did not end");
     // that was the kernel, and a clip is not to blame
     misbehaves("kill", MR_E_IO, MR_FAULT_IO, "the process that decoded it was killed");
-    unsetenv("LD_PRELOAD");
     unsetenv("FAULTY_CODEC");
+    killed_at_start(1, MR_OK);
+    killed_at_start(2, MR_E_FAIL);
+    unsetenv("LD_PRELOAD");
 }
 
 // pixels lie behind the key frames, however many there are
@@ -207,6 +227,32 @@ static void many(void)
     CHECK_INT(descriptors(), before);
 }
 
+// with any number of free descriptors, a worker works or says that there are too few
+static void few_descriptors(void)
+{
+    enum { MOST = 8 };
+    const mr_media *g = mr_media_guarded();
+    struct rlimit usual, few;
+    mr_media_worker *w;
+    getrlimit(RLIMIT_NOFILE, &usual);
+    few = usual;
+    int first = open("/dev/null", O_RDONLY), refused = 0;
+    close(first);
+    for (int n = 0; n <= MOST; n++) {
+        few.rlim_cur = (rlim_t)(first + n);
+        setrlimit(RLIMIT_NOFILE, &few);
+        if (g->worker_new(&w) == MR_OK) {
+            g->worker_free(w);
+            continue;
+        }
+        refused++;
+        CHECK_STR(mr_error_last()->text, "cannot start a process that decodes: Too many open "
+                                         "files; try: a larger limit of open files (ulimit -n)");
+    }
+    setrlimit(RLIMIT_NOFILE, &usual);
+    CHECK(refused > 2 && refused < MOST);
+}
+
 static void interrupted(void)
 {
     const mr_media *g = mr_media_guarded();
@@ -240,6 +286,7 @@ int main(void)
         places();
         served();
         many();
+        few_descriptors();
         planted();
         interrupted();
     }
