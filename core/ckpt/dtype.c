@@ -51,12 +51,15 @@ mr_status mr_st_shape_bytes(mr_st_dtype dtype, int rank, const int64_t *shape, i
     int64_t total = 1;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)
-            return mr_fail(MR_E_FORMAT, "dimension %d is %lld", i, (long long)shape[i]);
+            return mr_fail(MR_E_FORMAT, "dimension %d is %lld; expected 0 or more", i,
+                           (long long)shape[i]);
         if (__builtin_mul_overflow(total, shape[i], &total))
-            return mr_fail(MR_E_FORMAT, "the shape overflows");
+            return mr_fail(MR_E_FORMAT,
+                           "the size of the shape overflows; expected less than 2^63 bytes");
     }
     if (__builtin_mul_overflow(total, rows[dtype].bytes, &total))
-        return mr_fail(MR_E_FORMAT, "the shape overflows");
+        return mr_fail(MR_E_FORMAT,
+                       "the size of the shape overflows; expected less than 2^63 bytes");
     *bytes = total;
     return MR_OK;
 }

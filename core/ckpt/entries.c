@@ -15,7 +15,7 @@ mr_status mr_entries_sort(const char *path, mr_entries *entries)
         qsort(entries->list, (size_t)entries->n, sizeof *entries->list, by_name);
     for (int i = 1; i < entries->n; i++)
         if (strcmp(entries->list[i - 1].name, entries->list[i].name) == 0)
-            return mr_fail(MR_E_FORMAT, "%s: entry '%s' comes twice", path, entries->list[i].name);
+            return mr_fail(MR_E_FORMAT, "%s: entry '%s' occurs twice", path, entries->list[i].name);
     return MR_OK;
 }
 

@@ -154,8 +154,8 @@ static bool is_good(const mr_run_lock *lock, int64_t step, const int64_t *verifi
         return true;
     const mr_error *err = mr_error_last();
     if (err->code == MR_E_FORMAT) {
-        size_t n = (size_t)snprintf(line, sizeof line,
-                                    "set aside as .bad-step-%012lld: ", (long long)step);
+        size_t n =
+            (size_t)snprintf(line, sizeof line, "renamed to .bad-step-%012lld: ", (long long)step);
         mr_error_format(err, line + n, sizeof line - n);
         mr_save_condemn(mr_run_lock_dir(lock), step);
         if (report)

@@ -93,7 +93,7 @@ static mr_status read_storages(mr_pickle *p, const mr_pickled *keys, int fd, int
     mr_torch_storage **known = NULL;
     int n_known = 0;
     if (keys->kind != MR_P_LIST)
-        return BAD("%s: no list of storages", p->path);
+        return BAD("%s: the list of storages is missing", p->path);
     MR_TRY(sort_storages(p, &known, &n_known));
     if (!(out->list = mr_calloc((size_t)keys->n + 1, sizeof *out->list)))
         return mr_fail_memory(sizeof *out->list * (size_t)keys->n);

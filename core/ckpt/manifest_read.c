@@ -169,8 +169,8 @@ static mr_status check_place(const reader *r, const mr_st_tensor *t, int64_t byt
                              int64_t file)
 {
     if (file >= r->m->n_files)
-        return mr_fail(MR_E_CKPT, "%s: tensor '%s' lies in file %lld of %d", r->path, t->name,
-                       (long long)file, r->m->n_files);
+        return mr_fail(MR_E_CKPT, "%s: tensor '%s' refers to file %lld; expected less than %d",
+                       r->path, t->name, (long long)file, r->m->n_files);
     const mr_ckpt_file *f = &r->m->files[file];
     if (bytes > f->bytes || offset > f->bytes - bytes)
         return mr_fail(MR_E_CKPT, "%s: tensor '%s' ends beyond its file %s", r->path, t->name,
@@ -253,7 +253,9 @@ static mr_status read_tensor(entry *e)
         return mr_fail(MR_E_CKPT, "%s: tensors[%d] is not a tensor entry", r->path,
                        r->m->n_tensors);
     if (mr_st_shape_bytes(t.dtype, t.rank, t.shape, &t.bytes) != MR_OK)
-        return mr_fail(MR_E_CKPT, "%s: tensor '%s': its shape overflows", r->path, name);
+        return mr_fail(MR_E_CKPT,
+                       "%s: tensor '%s': its shape has too many elements; expected less than 2^63",
+                       r->path, name);
     if (!mr_manifest_add_tensor(r->m, &t, v1 ? MR_CKPT_RANGE : e->cut))
         return mr_fail_memory(4096);
     return v1 ? take_whole(e, &t) : mr_json_items(e->pieces, take_piece, r);
@@ -275,7 +277,8 @@ static mr_status add_fact(reader *r, const char *key, mr_json_part value)
     if (!length)
         return mr_fail_memory(64);
     if (length > sizeof name)
-        return mr_fail(MR_E_CKPT, "%s: a name of %zu bytes", r->path, length);
+        return mr_fail(MR_E_CKPT, "%s: a name of %zu bytes; expected at most %zu", r->path, length,
+                       sizeof name);
     mr_text_add(&r->facts, "%s\n %.*s: %.*s", r->facts.used ? "," : "{", (int)length, name,
                 (int)(value.end - value.at), value.at);
     return MR_OK;
@@ -319,7 +322,7 @@ static mr_status take_member(void *user, const char *key, mr_json_part value)
     reader *r = user;
     bool files = strcmp(key, "files") == 0, tensors = strcmp(key, "tensors") == 0;
     if (json_object_get(r->seen, key))
-        return mr_fail(MR_E_CKPT, "%s: %.80s comes twice", r->path, key);
+        return mr_fail(MR_E_CKPT, "%s: %.80s occurs twice", r->path, key);
     if (json_object_set_new(r->seen, key, json_true()))
         return mr_fail_memory(64);
     if (files)
@@ -339,7 +342,8 @@ static mr_status read_all(reader *r, const char *text, size_t n)
     m->schema = m->step = m->fence = m->rank = m->ranks = -1;
     MR_TRY(mr_json_fields((mr_json_part){r->path, text, text, text + n, DEPTH}, take_member, r));
     if (m->schema < 0)
-        return mr_fail(MR_E_CKPT, "%s: no schema version", r->path);
+        return mr_fail(MR_E_CKPT, "%s: no schema version; expected 1 to %d", r->path,
+                       MR_CKPT_SCHEMA);
     if (m->schema < 1 || m->schema > MR_CKPT_SCHEMA)
         return mr_fail(MR_E_UNSUPPORTED,
                        "%s: schema version %lld; this moonreel reads versions 1 to %d", r->path,
@@ -353,8 +357,8 @@ static mr_status read_all(reader *r, const char *text, size_t n)
         return mr_fail(MR_E_CKPT, "%s: files or tensors are missing", r->path);
     MR_TRY(mr_json_items(r->files, take_file, r));
     if (m->n_files != (r->part ? 1 : (int)m->ranks))
-        return mr_fail(MR_E_CKPT, "%s: %d files of %lld ranks", r->path, m->n_files,
-                       (long long)m->ranks);
+        return mr_fail(MR_E_CKPT, "%s: %d files for %lld ranks; expected one for each", r->path,
+                       m->n_files, (long long)m->ranks);
     MR_TRY(mr_json_items(r->tensors, take_tensor, r));
     return r->part ? MR_OK : mr_manifest_check(r->path, m);
 }

@@ -7,8 +7,8 @@ static void announce(mr_ckpt_report *report, void *user, int64_t step, bool set_
 {
     char line[1500];
     size_t n =
-        (size_t)snprintf(line, sizeof line, "checkpoint step %lld passed over%s: ", (long long)step,
-                         set_aside ? " and set aside as .bad-" : "");
+        (size_t)snprintf(line, sizeof line, "checkpoint step %lld skipped%s: ", (long long)step,
+                         set_aside ? " and renamed to .bad-" : "");
     mr_error_format(mr_error_last(), line + n, sizeof line - n);
     if (report)
         report(user, line);

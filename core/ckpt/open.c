@@ -40,7 +40,7 @@ static mr_status index_names(mr_ckpt *c)
     qsort(c->by_name, (size_t)c->n, sizeof *c->by_name, by_name);
     for (int i = 1; i < c->n; i++)
         if (strcmp(c->by_name[i - 1]->name, c->by_name[i]->name) == 0)
-            return mr_fail(MR_E_FORMAT, "%s: tensor '%s' comes twice", c->path,
+            return mr_fail(MR_E_FORMAT, "%s: tensor '%s' occurs twice", c->path,
                            c->by_name[i]->name);
     return MR_OK;
 }
@@ -531,8 +531,10 @@ mr_status mr_ckpt_read(mr_ckpt *c, const char *name, void *dst, int64_t offset, 
     if (!t)
         return mr_ckpt_missing(c, name);
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
-        return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld",
-                       c->path, name, (long long)n, (long long)offset, (long long)t->bytes);
+        return mr_fail(
+            MR_E_RANGE,
+            "%s: tensor '%s': %lld bytes from byte %lld on; expected a range in its %lld", c->path,
+            name, (long long)n, (long long)offset, (long long)t->bytes);
     wish w = {t, mr_span_stretch(offset, n), dst};
     return grant(c, &w, 1);
 }

@@ -176,7 +176,7 @@ static mr_status above_mark(const mr_pickle *p, int *from)
     while (at > 0 && p->stack[at - 1]->kind != MR_P_MARK)
         at--;
     if (at == 0)
-        return BAD("%s: pickle: no mark", p->path);
+        return BAD("%s: pickle: a mark is missing", p->path);
     *from = at;
     return MR_OK;
 }
@@ -245,7 +245,8 @@ static mr_status fill_counted(mr_pickle *p, mr_pickled_kind into, int n)
 static mr_status remember(mr_pickle *p, int64_t at)
 {
     if (p->n_stack == 0 || at < 0 || at >= MEMO_MAX)
-        return BAD("%s: pickle: memo %lld; at most %d", p->path, (long long)at, MEMO_MAX);
+        return BAD("%s: pickle: memo %lld; expected less than %d", p->path, (long long)at,
+                   MEMO_MAX);
     while (p->n_memo <= at)
         p->memo[p->n_memo++] = NULL;
     p->memo[at] = p->stack[p->n_stack - 1];

@@ -212,7 +212,7 @@ static mr_status check_part(const mr_save_job *job, int attempt, int rank, const
         return mr_fail(MR_E_CKPT, "%s: belongs to another save or rank", path);
     // check the size in the directory, not the one that the rank counted
     if (stat(file, &s))
-        return mr_fail(MR_E_IO, "%s: cannot look at it: %s", file, strerror(errno));
+        return mr_fail(MR_E_IO, "%s: cannot get its status: %s", file, strerror(errno));
     if (s.st_size != m->files[0].bytes)
         return mr_fail(MR_E_FORMAT, "%s: has %lld bytes after the write, expected %lld", file,
                        (long long)s.st_size, (long long)m->files[0].bytes);

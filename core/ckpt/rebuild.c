@@ -153,7 +153,7 @@ static mr_status new_storage(mr_pickle *p, const mr_pickled *id, mr_pickled **ou
     bool good = (id->n == 5 || id->n == 6) && v[1]->kind == MR_P_NAME && v[2]->kind == MR_P_TEXT &&
                 is_natural(v[4]);
     if (!good || (!means(v[1], STORAGE_TYPE) && !means(v[1], UNTYPED_STORAGE)))
-        return BAD("%s: pickle: a reference that is no storage", p->path);
+        return BAD("%s: pickle: a persistent id that is not a storage", p->path);
     mr_torch_storage *s = mr_pickle_alloc(p, sizeof *s);
     mr_pickled *x = s ? mr_pickle_new(p, MR_P_STORAGE) : NULL;
     if (!x)
@@ -162,9 +162,10 @@ static mr_status new_storage(mr_pickle *p, const mr_pickled *id, mr_pickled **ou
     s->row = row, s->key = v[2], s->elements = s->window = v[4]->number;
     s->size = row->dtype < MR_ST_DTYPE_COUNT ? (int)mr_st_dtype_bytes(row->dtype) : row->bytes;
     if (id->n == 6 && !read_window(v[5], s))
-        return BAD("%s: pickle: a storage with a strange window", p->path);
+        return BAD("%s: pickle: a storage with an invalid view", p->path);
     if (__builtin_mul_overflow(s->elements, s->size, &s->bytes))
-        return BAD("%s: pickle: a storage of %lld elements", p->path, (long long)s->elements);
+        return BAD("%s: pickle: a storage of %lld elements; its size overflows", p->path,
+                   (long long)s->elements);
     s->next = p->storages, p->storages = x->storage = s;
     *out = x;
     return MR_OK;
@@ -180,7 +181,7 @@ mr_status mr_torch_reference(mr_pickle *p, mr_pickled *id, mr_pickled **out)
         *out = id->items[1];
         return MR_OK;
     }
-    return BAD("%s: pickle: a reference that is no storage", p->path);
+    return BAD("%s: pickle: a persistent id that is not a storage", p->path);
 }
 
 /* ---- tensors ---- */
@@ -226,11 +227,11 @@ static mr_status rebuild_tensor(mr_pickle *p, const mr_pickled *args, bool has_d
     int metadata = has_dtype ? 7 : 6;
     if (args->n < metadata || v[0]->kind != MR_P_STORAGE || !is_natural(v[1]) ||
         !all_natural(v[2]) || !all_natural(v[3]) || v[2]->n != v[3]->n)
-        return BAD("%s: pickle: a tensor with strange arguments", p->path);
+        return BAD("%s: pickle: a tensor with invalid arguments", p->path);
     const mr_torch_entry *row = v[0]->storage->row;
     bool untyped = row->meaning == UNTYPED_STORAGE;
     if (untyped != has_dtype || (has_dtype && !means(v[6], ELEMENT_TYPE)))
-        return BAD("%s: pickle: a tensor with a strange dtype", p->path);
+        return BAD("%s: pickle: a tensor with an invalid dtype", p->path);
     if (has_dtype)
         row = v[6]->row;
     MR_TRY(new_tensor(p, out));
@@ -249,7 +250,7 @@ mr_status mr_torch_call(mr_pickle *p, mr_pickled *name, mr_pickled *args, mr_pic
     if (name->kind == MR_P_CLASS)
         return not_listed(p, name->class);
     if (name->kind != MR_P_NAME || args->kind != MR_P_TUPLE)
-        return BAD("%s: pickle: a call of something that is no name", p->path);
+        return BAD("%s: pickle: a call of a value that is not a name", p->path);
     switch (name->row->meaning) {
     case DICTIONARY:
         if (args->n)
@@ -258,7 +259,7 @@ mr_status mr_torch_call(mr_pickle *p, mr_pickled *name, mr_pickled *args, mr_pic
         return *out ? MR_OK : mr_error_last()->code;
     case SET:
         if (args->n != 1 || args->items[0]->kind != MR_P_LIST)
-            return BAD("%s: pickle: a set of something else than a list", p->path);
+            return BAD("%s: pickle: a set of a value that is not a list", p->path);
         *out = args->items[0];
         return MR_OK;
     case PLAIN: *out = mr_pickle_new(p, MR_P_NOTHING); return *out ? MR_OK : mr_error_last()->code;
@@ -282,7 +283,7 @@ mr_status mr_torch_call(mr_pickle *p, mr_pickled *name, mr_pickled *args, mr_pic
 mr_status mr_torch_instance(mr_pickle *p, mr_pickled *class, mr_pickled *args, mr_pickled **out)
 {
     if (class->kind != MR_P_CLASS || args->kind != MR_P_TUPLE || args->n)
-        return BAD("%s: pickle: an instance of something else than a module", p->path);
+        return BAD("%s: pickle: an instance of a class that is not a module", p->path);
     mr_pickled *x = mr_pickle_new(p, MR_P_MODULE);
     if (!x || !(x->module = mr_pickle_alloc(p, sizeof *x->module)))
         return mr_error_last()->code;
@@ -326,5 +327,5 @@ mr_status mr_torch_build(mr_pickle *p, mr_pickled *object, mr_pickled *state)
         return MR_OK;
     if (object->kind == MR_P_MODULE)
         return fill_module(p, object->module, state);
-    return BAD("%s: pickle: state for something else than a dictionary or a module", p->path);
+    return BAD("%s: pickle: state for a value that is neither a dictionary nor a module", p->path);
 }

@@ -348,7 +348,7 @@ typedef struct mr_entries {
 
 enum { MR_ENTRY_NAME = 256 }; /* room for an entry's name */
 
-/* Sort by name. Errors: MR_E_FORMAT a name comes twice */
+/* Sort by name. Errors: MR_E_FORMAT a name occurs twice */
 mr_status mr_entries_sort(const char *path, mr_entries *entries);
 mr_entry *mr_entries_find(const mr_entries *entries, const char *name); /* borrowed; NULL: none */
 void mr_entries_free(mr_entries *entries);

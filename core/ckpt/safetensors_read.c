@@ -183,7 +183,7 @@ static mr_status add_member(void *user, const char *key, mr_json_part value)
     if (strcmp(key, "__metadata__"))
         return add_tensor(st, key, value);
     if (st->has_meta)
-        return mr_fail(MR_E_FORMAT, "%s: __metadata__ comes twice", st->path);
+        return mr_fail(MR_E_FORMAT, "%s: __metadata__ occurs twice", st->path);
     if (*value.at != '{')
         return mr_fail(MR_E_FORMAT, "%s: __metadata__ is not an object", st->path);
     st->has_meta = true;
@@ -198,7 +198,7 @@ static mr_status sort_meta(mr_safetensors *st)
         qsort(st->meta, (size_t)st->n_meta, sizeof *st->meta, by_key);
     for (int i = 1; i < st->n_meta; i++)
         if (strcmp(st->meta[i - 1].key, st->meta[i].key) == 0)
-            return mr_fail(MR_E_FORMAT, "%s: __metadata__ '%.100s' comes twice", st->path,
+            return mr_fail(MR_E_FORMAT, "%s: __metadata__ '%.100s' occurs twice", st->path,
                            st->meta[i].key);
     return MR_OK;
 }
@@ -215,7 +215,7 @@ static mr_status check_names(const mr_safetensors *st)
     mr_status result = MR_OK;
     for (int i = 1; i < st->n && result == MR_OK; i++)
         if (strcmp(list[i - 1]->name, list[i]->name) == 0)
-            result = mr_fail(MR_E_FORMAT, "%s: tensor '%s' comes twice", st->path, list[i]->name);
+            result = mr_fail(MR_E_FORMAT, "%s: tensor '%s' occurs twice", st->path, list[i]->name);
     mr_free(list);
     return result;
 }
@@ -349,7 +349,9 @@ mr_status mr_safetensors_read(const mr_safetensors *st, const mr_st_tensor *t, v
                               int64_t offset, int64_t n)
 {
     if (offset < 0 || n < 0 || n > t->bytes || offset > t->bytes - n)
-        return mr_fail(MR_E_RANGE, "%s: tensor '%s': %lld bytes from byte %lld on; it has %lld",
-                       st->path, t->name, (long long)n, (long long)offset, (long long)t->bytes);
+        return mr_fail(
+            MR_E_RANGE,
+            "%s: tensor '%s': %lld bytes from byte %lld on; expected a range in its %lld", st->path,
+            t->name, (long long)n, (long long)offset, (long long)t->bytes);
     return mr_file_read_at(st->fd, dst, (size_t)n, t->offset + offset, st->path);
 }

@@ -44,7 +44,7 @@ static mr_status check_names(const mr_ckpt_item *items, int n)
         qsort(names, (size_t)n, sizeof *names, by_text);
         for (int i = 1; i < n && st == MR_OK; i++)
             if (strcmp(names[i], names[i - 1]) == 0)
-                st = mr_fail(MR_E_USAGE, "tensor '%s' comes twice", names[i]);
+                st = mr_fail(MR_E_USAGE, "tensor '%s' occurs twice", names[i]);
     }
     mr_free(names);
     return st;
@@ -81,7 +81,7 @@ static mr_status build(json_t *root, const mr_ckpt_item *items, int n, const mr_
     for (int i = 0; i < n; i++) {
         int64_t bytes;
         if (items[i].slice.cut != MR_CKPT_ALL)
-            return mr_fail(MR_E_USAGE, "tensor '%s': a part of it; a file holds whole tensors",
+            return mr_fail(MR_E_USAGE, "tensor '%s': got a part of it; expected the whole tensor",
                            items[i].name);
         if (items[i].rank < 0 || items[i].rank > MR_ST_RANK_MAX ||
             (unsigned)items[i].dtype >= MR_ST_DTYPE_COUNT)
@@ -117,7 +117,7 @@ mr_status mr_safetensors_header(const mr_ckpt_item *items, int n, const mr_st_pa
         size = json_dumpb(root, NULL, 0, JSON_COMPACT);
         size_t padded = (size + 7) / 8 * 8;
         if (size > MR_ST_HEADER_MAX_LARGE - 8)
-            st = mr_fail(MR_E_USAGE, "a header of %zu bytes; at most %d", size,
+            st = mr_fail(MR_E_USAGE, "a header of %zu bytes; expected at most %d", size,
                          MR_ST_HEADER_MAX_LARGE);
         else if (!size || !(text = mr_alloc(8 + padded)))
             st = mr_fail_memory(8 + padded);

@@ -581,7 +581,7 @@ mr_status mr_saver_save(mr_saver *s, int64_t step, const mr_ckpt_item *items, in
                        (long long)step);
     // with several ranks, a rank may own only padding
     if (n < (s->owner.ranks == 1))
-        return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors", n);
+        return mr_fail(MR_E_USAGE, "a checkpoint of %d tensors; expected 1 or more", n);
     MR_TRY(may_save(s));
     json_t *meta = NULL;
     if (s->owner.lock)

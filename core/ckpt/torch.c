@@ -112,7 +112,7 @@ static mr_status keep_name(mr_torch *t, const char *name, const char **out)
 {
     t->names += strlen(name) + sizeof(placed);
     if (t->names > NAMES_MAX)
-        return BAD("%s: its names take more than %d MiB", t->path, NAMES_MAX >> 20);
+        return BAD("%s: its tensor names take more than %d MiB", t->path, NAMES_MAX >> 20);
     *out = mr_arena_strdup(&t->arena, name);
     return *out ? MR_OK : mr_fail_memory(strlen(name));
 }
@@ -140,7 +140,7 @@ static mr_status add_tensor(void *user, const char *name, const mr_torch_tensor 
         return add_refused(t, kept, x->why);
     MR_TRY(place(t, name, x, &at));
     if (at.at.bytes > OVERLAP_MAX && at.at.bytes > at.span)
-        return add_refused(t, kept, "its elements lie on each other and would take over 64 MiB");
+        return add_refused(t, kept, "its elements overlap and would take over 64 MiB");
     if (t->n == t->cap) {
         int cap = t->cap ? 2 * t->cap : 64;
         placed *grown = mr_realloc(t->tensors, sizeof *grown * (size_t)cap);
@@ -191,7 +191,8 @@ static mr_status read_pickles(mr_torch *t, mr_entry *e, char **text, size_t *byt
 {
     int64_t n = e ? e->bytes : MR_MIN(t->size, (int64_t)PICKLE_MAX);
     if (n > PICKLE_MAX)
-        return BAD("%s: data.pkl has %lld bytes, at most %d", t->path, (long long)n, PICKLE_MAX);
+        return BAD("%s: data.pkl has %lld bytes; expected at most %d", t->path, (long long)n,
+                   PICKLE_MAX);
     if (!(*text = mr_alloc((size_t)n + 1)))
         return mr_fail_memory((size_t)n);
     *bytes = (size_t)n;

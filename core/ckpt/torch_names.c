@@ -38,13 +38,13 @@ static mr_status name_entries(walk *w, mr_pickled *dict, const mr_pickled *witho
         const mr_pickled *key = dict->items[i];
         w->passed += 1 + (without ? without->n : 0);
         if (w->passed > PASSED_MAX)
-            return BAD("%s: pickle: more than %d entries on all ways through its dictionaries",
+            return BAD("%s: pickle: more than %d entries on all paths through its dictionaries",
                        w->path, PASSED_MAX);
         if (key->kind != MR_P_TEXT || is_in(without, key))
             continue;
         size_t dot = used > 0, n = (size_t)key->n;
         if (used + dot + n > MR_ST_NAME_MAX)
-            return BAD("%s: a name of more than %d bytes", w->path, MR_ST_NAME_MAX);
+            return BAD("%s: a tensor name has more than %d bytes", w->path, MR_ST_NAME_MAX);
         if (dot)
             w->name[used] = '.';
         memcpy(w->name + used + dot, key->text, n);
@@ -71,8 +71,7 @@ static mr_status name_value(walk *w, mr_pickled *x, size_t used, bool *any)
     if ((x->kind != MR_P_DICT && x->kind != MR_P_MODULE) || x->barren)
         return MR_OK;
     if (w->depth == DEPTH_MAX || x->open)
-        return BAD("%s: pickle: dictionaries nested deeper than %d, or in themselves", w->path,
-                   DEPTH_MAX);
+        return BAD("%s: pickle: dictionaries nested deeper than %d, or cyclic", w->path, DEPTH_MAX);
     bool here = false;
     x->open = true, w->depth++;
     MR_TRY(x->kind == MR_P_DICT ? name_entries(w, x, NULL, used, &here)

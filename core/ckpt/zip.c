@@ -77,7 +77,7 @@ static mr_status read_entry(const char *path, unzFile zip, int64_t size, mr_entr
     unz_file_info64 info;
     char name[MR_ENTRY_NAME];
     if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK)
-        return BAD("%s: damaged list of entries", path);
+        return BAD("%s: its list of entries is damaged", path);
     if (info.size_filename >= MR_ENTRY_NAME || strlen(name) != info.size_filename)
         return BAD("%s: an entry name is longer than %d bytes or holds a zero", path,
                    MR_ENTRY_NAME - 1);
@@ -110,7 +110,7 @@ static mr_status list_entries(const char *path, unzFile zip, int64_t size, mr_en
     for (ZPOS64_T i = 0; i < all.number_entry; i++, err = unzGoToNextFile(zip)) {
         MR_TRY(mr_interrupt_check());
         if (err != UNZ_OK)
-            return BAD("%s: damaged list of entries", path);
+            return BAD("%s: its list of entries is damaged", path);
         MR_TRY(read_entry(path, zip, size, &out->list[out->n]));
         out->n++;
     }

@@ -81,7 +81,7 @@ mr_status index_columns_append(index_columns *c, const char *name, mr_column_kin
             "%d of them, the first no digit",
             file, name, INDEX_COLUMN_NAME - 1);
     if (c->n == INDEX_COLUMNS)
-        return mr_fail(MR_E_DATA, "%s: column '%s' is one too many; expected at most %d columns",
+        return mr_fail(MR_E_DATA, "%s: column '%s' exceeds the limit; expected at most %d columns",
                        file, name, INDEX_COLUMNS);
     snprintf(table, sizeof table, "col:%s", name);
     int err =

@@ -153,7 +153,7 @@ static mr_status decompress(const index_decompress *u, void *context, const uint
                             size_t n, mr_arena *arena, char **text)
 {
     if (!u)
-        return mr_fail(MR_E_DATA, "compressed captions, and no dictionary in the index");
+        return mr_fail(MR_E_DATA, "captions are compressed, but the index has no dictionary");
     uint8_t *frame = mr_arena_alloc(arena, n + sizeof magic);
     if (!frame)
         return mr_fail_memory(n);
@@ -162,7 +162,7 @@ static mr_status decompress(const index_decompress *u, void *context, const uint
     n += sizeof magic;
     unsigned long long size = ZSTD_getFrameContentSize(frame, n);
     if (size > TEXT_MAX)
-        return mr_fail(MR_E_DATA, "a compressed caption without its size");
+        return mr_fail(MR_E_DATA, "a compressed caption has no size");
     if (!(*text = mr_arena_alloc(arena, (size_t)size + 1)))
         return mr_fail_memory((size_t)size);
     size_t got = ZSTD_decompress_usingDDict(context, *text, (size_t)size, frame, n, u->dict);

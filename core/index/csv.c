@@ -168,8 +168,7 @@ static mr_status read_header(csv *c, index_making *w, columns *cols)
     char room[INDEX_NAME_MAX];
     const char *missing = index_scores_missing(w->scores, NULL, room);
     if (missing)
-        return mr_fail(MR_E_DATA,
-                       "%s:1: no column '%s', which --columns asks for; columns found: %s",
+        return mr_fail(MR_E_DATA, "%s:1: no column '%s', which --columns names; columns found: %s",
                        c->t->file, missing, *found ? found : "none");
     if (cols->path && (cols->text || w->any))
         return MR_OK;

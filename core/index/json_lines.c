@@ -207,6 +207,6 @@ mr_status index_json_read(index_pieces *t, index_making *w)
     char room[INDEX_NAME_MAX];
     const char *missing = index_scores_missing(w->scores, NULL, room);
     return !missing ? MR_OK
-                    : mr_fail(MR_E_DATA, "%s: no row has a value '%s', which --columns asks for",
+                    : mr_fail(MR_E_DATA, "%s: no row has a value '%s', which --columns names",
                               t->file, missing);
 }

@@ -143,7 +143,7 @@ mr_status index_making_value(index_making *w, const index_pieces *t, index_meani
     if (is >= INDEX_SCORE && value[strspn(value, " \t")] == '[') {
         index_score *of = &w->scores->of[is - INDEX_SCORE];
         if (of->times)
-            index_making_wrong(w, "%s is no list that can be read: %.60s", of->column, value);
+            index_making_wrong(w, "%s is not a readable list: %.60s", of->column, value);
         index_scores_unread(w->scores, (int32_t)is - INDEX_SCORE, value, w->line);
         return MR_OK;
     }

@@ -17,7 +17,7 @@ static mr_status open_value(MDB_val v, index_view *view)
 {
     uint32_t sum;
     if (v.mv_size < 5)
-        return mr_fail(MR_E_DATA, "a value of %zu bytes", v.mv_size);
+        return mr_fail(MR_E_DATA, "a value of %zu bytes; expected 5 or more", v.mv_size);
     view->at = v.mv_data, view->end = view->at + v.mv_size - 4, view->failed = false;
     memcpy(&sum, view->end, 4);
     return XXH32(view->at, v.mv_size - 4, 0) == sum ? MR_OK
@@ -214,7 +214,7 @@ static mr_status get_keys(index_view *v, mr_arena *arena, mr_clip_info *i)
     uint64_t n = index_get_varint(v), before = (uint64_t)i->first_pts, distance = 0;
     // each key frame has at least one byte
     if (v->failed || n > (size_t)(v->end - v->at))
-        return mr_fail(MR_E_DATA, "a key frame list that ends too early");
+        return mr_fail(MR_E_DATA, "the key frame list is cut off");
     int64_t *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
     if (!list)
         return mr_fail_memory(sizeof *list * n);
@@ -243,7 +243,7 @@ static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool ta
 {
     uint64_t n = index_get_varint(v);
     if (v->failed || n > (size_t)(v->end - v->at))
-        return mr_fail(MR_E_DATA, "captions that end too early");
+        return mr_fail(MR_E_DATA, "the captions are cut off");
     mr_caption *list = mr_arena_alloc(arena, sizeof *list * (n + 1));
     if (!list)
         return mr_fail_memory(sizeof *list * n);
@@ -253,7 +253,7 @@ static mr_status get_captions(index_view *v, mr_arena *arena, mr_row *r, bool ta
             list[c].tag = get_name(v, arena);
         MR_TRY(index_decompress_get(u, context, v, arena, &list[c].text));
         if (v->failed)
-            return mr_fail(MR_E_DATA, "captions that end too early");
+            return mr_fail(MR_E_DATA, "the captions are cut off");
         if (!list[c].tag)
             return mr_fail_memory(0);
     }
@@ -277,7 +277,7 @@ static mr_status unpack(MDB_val value, mr_arena *arena, mr_row *r, index_view *v
     if (index_get_int(v, 1) != VERSION)
         return mr_fail(MR_E_DATA, "a row of another version");
     MR_TRY(get_facts(v, arena, r, mask));
-    return v->failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
+    return v->failed ? mr_fail(MR_E_DATA, "the row is cut off") : MR_OK;
 }
 
 mr_status index_unpack_facts(MDB_val value, mr_arena *arena, mr_row *r)
@@ -295,7 +295,7 @@ mr_status index_unpack_row(MDB_val value, mr_arena *arena, mr_row *r, const inde
     MR_TRY(unpack(value, arena, r, &v, &mask));
     MR_TRY(get_keys(&v, arena, &r->info));
     MR_TRY(get_captions(&v, arena, r, mask & HAS_TAGS, u, context));
-    return v.failed ? mr_fail(MR_E_DATA, "a row that ends too early") : MR_OK;
+    return v.failed ? mr_fail(MR_E_DATA, "the row is cut off") : MR_OK;
 }
 
 mr_status index_read_row(MDB_txn *txn, const MDB_dbi *tables, uint64_t id, mr_arena *arena,

@@ -51,21 +51,21 @@ static void check_lengths(index_making *w, const index_list *leader)
     if (!n)
         index_making_wrong(w, "%s is an empty list", name_of(w, leader->is));
     if (w->first.n && *w->first.bytes.bytes == '[')
-        index_making_wrong(w, "text is no list that can be read: %.60s",
+        index_making_wrong(w, "text is not a readable list: %.60s",
                            (const char *)w->first.bytes.bytes);
     if (n > 1 && w->first.n + w->more.n)
-        index_making_wrong(w, "%s has %zu items, the caption is one; expected a list of as many",
+        index_making_wrong(w, "%s has %zu items, but there is one caption; expected equal numbers",
                            name_of(w, leader->is), n);
     for (int32_t i = 0; i < w->n_lists; i++) {
         const index_list *list = &w->lists[i];
         edges += list->is == INDEX_START || list->is == INDEX_END;
         size_t has = json_array_size(list->value);
         if (list->use != INDEX_UNREAD && has != n)
-            index_making_wrong(w, "%s has %zu items, %s has %zu; expected as many",
+            index_making_wrong(w, "%s has %zu items, %s has %zu; expected equal numbers",
                                name_of(w, list->is), has, name_of(w, leader->is), n);
     }
     if (edges == 1)
-        index_making_wrong(w, "%s is a list; expected one of the other edge as well",
+        index_making_wrong(w, "%s is a list; expected a list for the other edge too",
                            name_of(w, leader->is));
 }
 
@@ -98,9 +98,9 @@ static mr_status take_item(index_making *w, const index_pieces *t, index_meaning
     if (index_shape_has_times(w, is) && index_shape_is_pair(item))
         return take_pair(w, t, item);
     if (text && !json_is_null(item))
-        index_making_wrong(w, "%s is no text in one of its items", name_of(w, is));
+        index_making_wrong(w, "%s has an item that is not text", name_of(w, is));
     else if (index_shape_has_times(w, is) || (is < INDEX_SCORE && index_shape_is_container(item)))
-        index_making_wrong(w, "%s is no range in one of its items; expected [from, to]",
+        index_making_wrong(w, "%s has an item that is not a range; expected [from, to]",
                            name_of(w, is));
     else if (index_shape_is_container(item))
         index_scores_unread(w->scores, (int32_t)is - INDEX_SCORE, "inside a list", w->line);
@@ -179,7 +179,7 @@ static mr_status take_single(index_making *w, const index_pieces *t)
         if (list->use != INDEX_FOLLOWS || list->is >= INDEX_SCORE)
             continue;
         if (!index_shape_is_texts(list->value))
-            return mr_fail(MR_E_DATA, "%s:%llu: %s[%zu] is no text; expected a list of captions",
+            return mr_fail(MR_E_DATA, "%s:%llu: %s[%zu] is not text; expected a list of captions",
                            t->file, (unsigned long long)w->line, name_of(w, list->is),
                            index_shape_first_no_text(list->value));
         MR_TRY(take_texts(w, t, list->is, list->value));

@@ -165,7 +165,7 @@ mr_column_kind index_score_kind(const index_score *s);
 /* Refuse columns of numbers that have cells with other text. Errors: MR_E_DATA (names row and
  * cell) */
 mr_status index_scores_end(const index_scores *s);
-/* Write what was passed over, one line each. Errors: MR_E_MEMORY */
+/* Write the ignored files, one line each. Errors: MR_E_MEMORY */
 mr_status index_scores_notes(const index_scores *s, index_pack *out);
 
 /* ---- input.c: one sample of the input ---- */
@@ -205,7 +205,7 @@ typedef struct index_source {
     char root[4096], near[4096]; /* absolute; the folder of `near` gets the spill file */
     char name[128];              /* name in the sample keys */
     const char *described;       /* the meta text "sources" */
-    const char *notes;           /* what was passed over in a folder, one line each; or "" */
+    const char *notes;           /* ignored files of a folder, one line each; or "" */
     mr_hasher *hash;             /* of all paths, captions and numbers */
     index_scores scores;         /* of the list */
     index_spill *rows;

@@ -316,10 +316,10 @@ mr_status index_scores_end(const index_scores *s)
         clean(&of->others, first);
         return mr_fail(
             MR_E_DATA,
-            "%s:%llu: column '%s' holds '%s', which is no number; %llu of its cells are no "
+            "%s:%llu: column '%s' has '%s', which is not a number; %llu of its cells are not "
             "numbers, %llu "
-            "are; expected numbers, and where there is no value an empty cell, NA, NaN, null or "
-            "their like; try: --columns -=%s to leave it out, --columns text_2=%s to keep its text "
+            "are; expected numbers, and for a missing value an empty cell, NA, NaN, null or "
+            "similar; try: --columns -=%s to leave it out, --columns text_2=%s to keep its text "
             "as a caption",
             s->file, (unsigned long long)of->others.line, of->column, first,
             (unsigned long long)of->others.n, (unsigned long long)(of->wholes + of->reals),
@@ -336,11 +336,10 @@ mr_status index_scores_notes(const index_scores *s, index_pack *out)
         const struct {
             const index_seen *seen;
             const char *does, *what;
-        } rows[] = {{&of->others, "is left out:", "of its values are no numbers"},
-                    {&of->endless, "has no value where", "of its cells are not finite"},
-                    {of->reals ? &of->large : NULL, "holds reals, the nearest ones for",
-                     "of its whole numbers"},
-                    {&of->unread, "passes over", "lists or objects that mean nothing here"}};
+        } rows[] = {{&of->others, "is left out:", "of its values are not numbers"},
+                    {&of->endless, "has no value for", "of its cells, which are not finite"},
+                    {of->reals ? &of->large : NULL, "stores reals, which round", "of its integers"},
+                    {&of->unread, "ignores", "lists or objects without a meaning here"}};
         for (size_t k = 0; k < MR_COUNT(rows); k++) {
             const index_seen *seen = rows[k].seen;
             if (!seen || !seen->n)
@@ -364,7 +363,7 @@ mr_status index_scores_notes(const index_scores *s, index_pack *out)
     for (int i = 0; i < 64 && *p && next_name(&p, &to, &n_to, &from, &n_from); i++) {
         if (*to != '-' || s->met >> i & 1)
             continue;
-        snprintf(line, sizeof line, "column '%.*s', which --columns leaves out, is not there",
+        snprintf(line, sizeof line, "column '%.*s', which --columns leaves out, does not exist",
                  (int)MR_MIN(n_from, 64), from);
         index_note(out, line);
     }

@@ -40,7 +40,7 @@ static const char *const text_endings[] = {".txt",   ".json",   ".csv", ".tsv",
 static const char *const list_endings[] = {".csv",  ".tsv",     ".jsonl", ".ndjson",
                                            ".json", ".parquet", NULL};
 
-// counts files that are passed over, by kind
+// counts ignored files, by kind
 typedef struct passed_kind {
     char name[32];
     uint64_t n;
@@ -216,10 +216,10 @@ static mr_status walk(walker *w, const char *relative, int depth)
     struct stat about;
     bool again = false;
     if (depth > DEPTH_MAX)
-        return mr_fail(MR_E_DATA, "%s/%s: folders nest too deep", w->s->root, relative);
+        return mr_fail(MR_E_DATA, "%s/%s: folders are nested too deeply", w->s->root, relative);
     snprintf(full, sizeof full, *relative ? "%s/%s" : "%s", w->s->root, relative);
     if (stat(full, &about))
-        return mr_fail(MR_E_IO, "%s: cannot look at: %s", full, strerror(errno));
+        return mr_fail(MR_E_IO, "%s: cannot get its status: %s", full, strerror(errno));
     MR_TRY(index_source_check(w->s));
     MR_TRY(see_folder(w, &about, &again));
     if (again)
@@ -254,7 +254,7 @@ static mr_status make_notes(const walker *w)
     for (int k = 0; k < w->n_passed; k++) {
         char line[4400];
         const passed_kind *p = &w->passed[k];
-        snprintf(line, sizeof line, "passed over: %llu %s, the first: %s", (unsigned long long)p->n,
+        snprintf(line, sizeof line, "ignored: %llu %s, the first: %s", (unsigned long long)p->n,
                  p->name, p->first);
         index_note(&out, line);
     }

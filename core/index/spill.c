@@ -93,8 +93,8 @@ mr_status index_spill_cut(index_spill *s, uint64_t *blocks)
     if (mr_file_write_full(s->fd, s->open.bytes, s->open.n, s->folder) != MR_OK)
         return mr_fail(
             MR_E_IO,
-            "%s, where the temporary file for rows is; try: make room on the disk, or take "
-            "another",
+            "%s, where the temporary file for rows is; try: free space on the disk, or use "
+            "another disk",
             mr_error_last()->text);
     uint64_t from = s->n ? s->blocks[s->n - 1].end : 0;
     s->blocks[s->n++] = (block){from + s->open.n, mr_hash64(s->open.bytes, s->open.n)};
@@ -138,7 +138,7 @@ static mr_status load(index_spill_reader *r)
     if (st == MR_E_FORMAT || (st == MR_OK && mr_hash64(r->room, n) != b->hash))
         return mr_fail(MR_E_IO,
                        "%s: rows in the temporary file there are damaged (bytes %llu to %llu); "
-                       "try: check the disk, or take another",
+                       "try: check the disk, or use another disk",
                        s->folder, (unsigned long long)from, (unsigned long long)b->end);
     MR_TRY(st);
     r->loaded = r->block, r->bytes = r->room, r->n = n;

@@ -38,7 +38,7 @@ static mr_status look(int fd, const char *path, sum_head *head)
 {
     struct stat s;
     if (fstat(fd, &s))
-        return mr_fail(MR_E_IO, "%s: cannot look at it", path);
+        return mr_fail(MR_E_IO, "%s: cannot get its status", path);
     if (!S_ISREG(s.st_mode))
         return mr_fail(MR_E_DATA, "%s: is not a regular file", path);
     head->bytes = (uint64_t)s.st_size;

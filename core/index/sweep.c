@@ -125,7 +125,7 @@ static mr_status look_at(looker *k, uint64_t id, look *l)
     l->class = NULL, l->why[0] = 0, l->n_changes = l->n_keys = 0;
     if (!mr_path_exists(file)) {
         l->class = "gone";
-        snprintf(l->why, sizeof l->why, "%.990s: is not there", file);
+        snprintf(l->why, sizeof l->why, "%.990s: does not exist", file);
         return MR_OK;
     }
     mr_status st = look_once(k, &row, file, l, &fault);

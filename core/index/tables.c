@@ -21,7 +21,7 @@ mr_status index_fail_mdb(const char *path, const char *verb, int err)
     bool full = err == ENOSPC || err == EDQUOT || err == EFBIG || err == EIO;
     return mr_fail(full || err == EACCES || err == EROFS ? MR_E_IO : MR_E_DATA,
                    "%s: cannot %s: %s%s", path, verb, mdb_strerror(err),
-                   full ? "; try: make room on the disk, or take another" : "");
+                   full ? "; try: free space on the disk, or use another disk" : "");
 }
 
 mr_status index_builder_put(mr_index_builder *b, MDB_dbi table, const void *key, size_t key_bytes,

@@ -74,7 +74,8 @@ mr_status index_builder_note_values(mr_index_builder *b, const mr_row *row, uint
         else
             snprintf(text, sizeof text, "%.17g", value.f);
         return mr_fail(
-            MR_E_DATA, "%s: column '%s' cannot hold %s; expected %s", row->path, c->names[i], text,
+            MR_E_DATA, "%s: column '%s' cannot represent %s; expected %s", row->path, c->names[i],
+            text,
             c->kinds[i] == MR_COLUMN_WHOLE
                 ? "whole numbers of 64 bits"
                 : "numbers that a double represents exactly, because it has fractions elsewhere");

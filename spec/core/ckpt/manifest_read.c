@@ -100,8 +100,8 @@ static void lies(void)
     signed_lie("\"schema\": 2,", "", MR_E_CKPT, "no schema version");
     signed_lie("\"step\": 1234", "\"step\": -1", MR_E_CKPT, "'step' has the wrong type");
     signed_lie("\"step\": 1234,", "", MR_E_CKPT, "run, step, fence or world is missing");
-    signed_lie("\"seed\"", "\"step\"", MR_E_CKPT, "step comes twice");
-    signed_lie("\"ranks\": 1", "\"ranks\": 2", MR_E_CKPT, "1 files of 2 ranks");
+    signed_lie("\"seed\"", "\"step\"", MR_E_CKPT, "step occurs twice");
+    signed_lie("\"ranks\": 1", "\"ranks\": 2", MR_E_CKPT, "1 files for 2 ranks");
     signed_lie("\"seed\": 1", "\"rank\": 0", MR_E_CKPT, "expected no part of one rank");
     signed_lie("r00000-of-00001", "../r00000-of-00001", MR_E_CKPT, "files[0] is not a file entry");
     signed_lie("\"block_bytes\": 1048576", "\"block_bytes\": 0", MR_E_CKPT,
@@ -115,12 +115,14 @@ static void lies(void)
     signed_lie("0000000000000003", "0000000000000005", MR_E_CKPT,
                "its hash does not match the hashes of its blocks");
     signed_lie("[[0, 808,", "[[0, 9223372036854775807,", MR_E_CKPT, "ends beyond its file");
-    signed_lie("[[0, 808,", "[[1, 808,", MR_E_CKPT, "tensor 'master.x.weight' lies in file 1 of 1");
+    signed_lie("[[0, 808,", "[[1, 808,", MR_E_CKPT,
+               "tensor 'master.x.weight' refers to file 1; expected less than 1");
     signed_lie("[[0, 808,", "[[-1, 808,", MR_E_CKPT, "a piece is not [file, offset, from, to");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 77, 0]]", MR_E_CKPT, "a piece is not [file");
     signed_lie("\"dtype\": \"f32\"", "\"dtype\": \"f99\"", MR_E_CKPT,
                "tensors[0] is not a tensor entry");
-    signed_lie("[10, 20]", "[10, 9223372036854775807]", MR_E_CKPT, "its shape overflows");
+    signed_lie("[10, 20]", "[10, 9223372036854775807]", MR_E_CKPT,
+               "its shape has too many elements");
     signed_lie("\"kind\"", "{", MR_E_CKPT, "expected a name in quotes");
     // what the pieces leave out or hold twice
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 70]]", MR_E_CKPT,

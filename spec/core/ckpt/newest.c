@@ -42,7 +42,7 @@ static void absent(mr_run_lock *lock, const char *name)
         mr_ckpt_close(c);
         CHECK_INT(case_count(dir, ".bad-"), 0);
     }
-    CHECK(strstr(text, "checkpoint step 3 passed over: ") && strstr(text, name));
+    CHECK(strstr(text, "checkpoint step 3 skipped: ") && strstr(text, name));
     case_meanwhile = NULL;
     mr_clock_replace(NULL);
     CHECK_INT(rename(hidden, part), 0);
@@ -99,14 +99,14 @@ int main(void)
     CHECK(case_exact(c));
     mr_ckpt_close(c);
     CHECK_INT(lines, 1);
-    CHECK(strstr(text, "checkpoint step 3 passed over: "));
+    CHECK(strstr(text, "checkpoint step 3 skipped: "));
     CHECK_INT(case_count(dir, ".bad-"), 0);
 
     // the owner sets it aside and keeps it
     CHECK_OK(mr_ckpt_open_newest(dir, lock, report, text, &c));
     CHECK_INT(mr_ckpt_step(c), 2);
     mr_ckpt_close(c);
-    CHECK(strstr(text, "step 3 passed over and set aside as .bad-"));
+    CHECK(strstr(text, "step 3 skipped and renamed to .bad-"));
     CHECK_INT(case_count(dir, ".bad-step-000000000003"), 1);
     int64_t *steps;
     int n;

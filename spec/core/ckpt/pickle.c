@@ -87,8 +87,8 @@ static void names(void)
         CHECK_FAILS(walk_value(refused[i].code, refused[i].bytes), MR_E_FORMAT,
                     "is not on the list of names that weights need; nothing was run");
     CHECK_FAILS(walk_value("ctorch\nuint16\n)R", 16), MR_E_FORMAT, "a call of a type");
-    CHECK_FAILS(walk_value("K\1)\x81", 4), MR_E_FORMAT, "an instance of something else");
-    CHECK_FAILS(walk_value("K\1}b", 4), MR_E_FORMAT, "state for something else");
+    CHECK_FAILS(walk_value("K\1)\x81", 4), MR_E_FORMAT, "an instance of a class that is not");
+    CHECK_FAILS(walk_value("K\1}b", 4), MR_E_FORMAT, "state for a value that is neither");
     for (int op = 0; op < 256; op++) {
         char code = (char)op;
         mr_status st = walk_value(&code, 1);
@@ -147,14 +147,14 @@ static void tensor_kinds(void)
     // a marker of torch: what is stored is not what it means
     tensor_value(&(tensor_case){FLOATS, .more = "}N\x88s"}, MR_OK,
                  "x: its elements are conjugated or negated when torch reads them;");
-    tensor_value(&(tensor_case){BYTES}, MR_E_FORMAT, "strange arguments");
+    tensor_value(&(tensor_case){BYTES}, MR_E_FORMAT, "invalid arguments");
     tensor_value(&(tensor_case){BYTES, .more = "ctorch\nFloatStorage\n"}, MR_E_FORMAT,
-                 "strange dtype");
+                 "invalid dtype");
     tensor_value(&(tensor_case){FLOATS, .rank = 1, .shape = {-1}, .stride = {1}}, MR_E_FORMAT,
-                 "strange arguments");
+                 "invalid arguments");
     tensor_value(&(tensor_case){FLOATS, .rank = 1, .shape = {1}, .stride = {-1}}, MR_E_FORMAT,
-                 "strange arguments");
-    tensor_value(&(tensor_case){FLOATS, .first = -1}, MR_E_FORMAT, "strange arguments");
+                 "invalid arguments");
+    tensor_value(&(tensor_case){FLOATS, .first = -1}, MR_E_FORMAT, "invalid arguments");
     tensor_value(&(tensor_case){.type = "torch\nFloatStorage", .key = "0", .elements = INT64_MAX},
                  MR_E_FORMAT, "a storage of 9223372036854775807 elements");
     tensor_value(&(tensor_case){FLOATS, .rank = 3, .shape = {1L << 31, 1L << 31, 1L << 31}},
@@ -269,7 +269,7 @@ static void sharing(void)
     CHECK_INT(tensors, 0);
     blob_free(&b);
     shared(&b, 40, true);
-    CHECK_FAILS(walk(&b), MR_E_FORMAT, "more than 1000000 entries on all ways");
+    CHECK_FAILS(walk(&b), MR_E_FORMAT, "more than 1000000 entries on all paths");
     CHECK(tensors <= 1000000);
     blob_free(&b);
     for (int i = 0; i < 70; i++)
@@ -284,7 +284,7 @@ static void sharing(void)
     puts_to(&b, "}q\1X");
     put_int(&b, 1, 4);
     puts_to(&b, "xh\1s.");
-    CHECK_FAILS(walk(&b), MR_E_FORMAT, "or in themselves");
+    CHECK_FAILS(walk(&b), MR_E_FORMAT, "or cyclic");
     blob_free(&b);
 }
 
@@ -342,7 +342,7 @@ static void limits(void)
     CHECK_FAILS(walk(&b), MR_E_FORMAT, "more than 1000000 opcodes");
     b.n = 0;
     puts_to(&b, "]r"), put_int(&b, 1000000, 4);
-    CHECK_FAILS(walk(&b), MR_E_FORMAT, "memo 1000000; at most 1000000");
+    CHECK_FAILS(walk(&b), MR_E_FORMAT, "memo 1000000; expected less than 1000000");
     blob_free(&b);
     // room of the reader beside the 8 MiB of the pickle itself, which the file's reader holds
     costs("nothing", "N", 1, 990000, 90000);

@@ -89,7 +89,7 @@ static void hostile(void)
     // names
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, \"a\": "
             "{\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
-            2, "tensor 'a' comes twice");
+            2, "tensor 'a' occurs twice");
     refused("{\"\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
             "expected 1 to 512 bytes");
     refused("{\"\xff\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}}", 1,
@@ -98,12 +98,12 @@ static void hostile(void)
             "safetensors: damaged JSON: byte 11");
     refused("{\"__metadata__\": {\"a\": 1}}", 0, "'a' is not text");
     refused("{\"__metadata__\": []}", 0, "not an object");
-    refused("{\"__metadata__\": {}, \"__metadata__\": {}}", 0, "__metadata__ comes twice");
-    refused("{\"__metadata__\": {\"k\": \"1\", \"\\u006b\": \"2\"}}", 0, "'k' comes twice");
+    refused("{\"__metadata__\": {}, \"__metadata__\": {}}", 0, "__metadata__ occurs twice");
+    refused("{\"__metadata__\": {\"k\": \"1\", \"\\u006b\": \"2\"}}", 0, "'k' occurs twice");
     // names that are equal only after their escapes are read
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, "
             "\"\\u0061\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
-            2, "tensor 'a' comes twice");
+            2, "tensor 'a' occurs twice");
     char deep[3000];
     size_t n = 0;
     n += (size_t)snprintf(deep, sizeof deep, "{\"a\": ");
@@ -177,11 +177,11 @@ static void good(void)
     CHECK_OK(mr_safetensors_read(st, mr_safetensors_at(st, 2), b, 2, 6));
     CHECK(memcmp(b, data + 6, 6) == 0);
     CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_at(st, 2), b, 4, 5), MR_E_RANGE,
-                "5 bytes from byte 4 on; it has 8");
+                "5 bytes from byte 4 on; expected a range in its 8");
     CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_at(st, 2), b, -1, 1), MR_E_RANGE,
                 "from byte -1");
     CHECK_FAILS(mr_safetensors_read(st, mr_safetensors_at(st, 2), b, INT64_MAX, 1), MR_E_RANGE,
-                "it has 8");
+                "a range in its 8");
     mr_safetensors_close(st);
 }
 

@@ -75,7 +75,7 @@ static void bad_lists(void)
 {
     refused("", "expected 1 to 512 bytes");
     refused("__metadata__", "expected 1 to 512 bytes");
-    refused("other", "tensor 'other' comes twice");
+    refused("other", "tensor 'other' occurs twice");
     refused("\xff", "tensor 0: its name is not UTF-8");
     refused("\xc0\x80", "not UTF-8");
     refused("\xed\xa0\x80", "not UTF-8");

@@ -394,7 +394,7 @@ static void wrong_use(void)
                 "recipe_hash");
     items[1].name = items[0].name;
     CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false, &taken), MR_E_USAGE,
-                "'x.weight' comes twice");
+                "'x.weight' occurs twice");
     case_items(items);
     items[0].copy = no_copy;
     CHECK_FAILS(mr_saver_save(saver, 1, items, CASE_ITEMS, CASE_META, false, &taken), MR_E_NODE,
@@ -477,7 +477,7 @@ static void damage_is_told(void)
         mr_clock_table()->sleep_ns(10000000);
     CHECK_INT(e.kind, MR_SAVER_NOTE);
     CHECK_INT(e.step, 5);
-    CHECK(strstr(e.text, "set aside as .bad-step-000000000004"));
+    CHECK(strstr(e.text, "renamed to .bad-step-000000000004"));
     mr_saver_get_status(saver, &status);
     CHECK_INT(status.failures, 0);
     end();

@@ -101,7 +101,7 @@ static void shapes(void)
     CHECK_INT(mr_ckpt_find(c, "g")->bytes, 0);
     CHECK_OK(mr_ckpt_read(c, "g", NULL, 0, 0));
     CHECK_OK(mr_ckpt_verify(c));
-    CHECK_FAILS(mr_ckpt_read(c, "b", NULL, 20, 8), MR_E_RANGE, "it has 24");
+    CHECK_FAILS(mr_ckpt_read(c, "b", NULL, 20, 8), MR_E_RANGE, "a range in its 24");
     mr_ckpt_close(c);
 }
 
@@ -158,7 +158,7 @@ static void unreadable(void)
     CHECK_FAILS(mr_ckpt_read(c, "a", NULL, 0, 0), MR_E_UNSUPPORTED,
                 "tensor 'a' cannot be read: its elements are complex64");
     CHECK_FAILS(mr_ckpt_stats_of(c, "c", &stats), MR_E_UNSUPPORTED,
-                "lie on each other and would take over 64 MiB");
+                "its elements overlap and would take over 64 MiB");
     CHECK_FAILS(mr_ckpt_read(c, "z", NULL, 0, 0), MR_E_RANGE, "no tensor 'z' in it");
     mr_ckpt_close(c);
 }
@@ -220,7 +220,7 @@ static void zips(void)
         const char *name, *data, *why;
     } extra[] = {
         {"other/data.pkl", "\x80\2}.", "two pickles, 'arc/data.pkl' and 'other/data.pkl'"},
-        {"arc/data/0", "x", "'arc/data/0' comes twice"},
+        {"arc/data/0", "x", "'arc/data/0' occurs twice"},
         {"arc/byteorder", "big", "byte order 'big'; expected little"},
         {"arc/byteorder", "little little little", "byte order ''; expected little"},
     };
@@ -374,7 +374,7 @@ static void legacy_window(void)
         write_blob(path, &b);
         blob_free(&b);
         if (past) {
-            refused("a storage with a strange window");
+            refused("a storage with an invalid view");
             continue;
         }
         mr_ckpt *c = NULL;

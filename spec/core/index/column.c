@@ -153,7 +153,7 @@ static mr_status put_one(mr_column_kind first, mr_column_kind second, mr_number 
     return MR_OK;
 }
 
-// what a column cannot hold exactly is refused, and what it can comes back
+// what a column cannot represent exactly is refused, and what it can comes back
 static void exact(void)
 {
     static const int64_t large = INT64_C(9007199254740993);
@@ -173,15 +173,16 @@ static void exact(void)
     CHECK(back.whole && back.i == -INT64_MAX);
     CHECK_FAILS(
         put_one(MR_COLUMN_WHOLE, MR_COLUMN_REAL, (mr_number){.whole = true, .i = large}, &back),
-        MR_E_DATA, "column 'uid' cannot hold 9007199254740993; expected numbers that a double");
+        MR_E_DATA,
+        "column 'uid' cannot represent 9007199254740993; expected numbers that a double");
     CHECK_FAILS(
         put_one(MR_COLUMN_REAL, MR_COLUMN_REAL, (mr_number){.whole = true, .i = INT64_MAX}, &back),
-        MR_E_DATA, "cannot hold 9223372036854775807");
+        MR_E_DATA, "cannot represent 9223372036854775807");
     CHECK_FAILS(put_one(MR_COLUMN_WHOLE, MR_COLUMN_WHOLE, (mr_number){.f = 0.5}, &back), MR_E_DATA,
-                "column 'uid' cannot hold 0.5; expected whole numbers of 64 bits");
+                "column 'uid' cannot represent 0.5; expected whole numbers of 64 bits");
     CHECK_FAILS(put_one(MR_COLUMN_WHOLE, MR_COLUMN_WHOLE,
                         (mr_number){.whole = true, .i = INT64_MIN}, &back),
-                MR_E_DATA, "cannot hold -9223372036854775808");
+                MR_E_DATA, "cannot represent -9223372036854775808");
 }
 
 static void put(MDB_txn *txn, MDB_dbi table, const void *key, size_t n_key, const void *value,

@@ -146,7 +146,7 @@ static void long_lists(void)
     index_put_varint(&p, (uint64_t)1 << 50);
     index_put_int(&p, XXH32(p.bytes, p.n, 0), 4);
     const MDB_val v = {p.n, p.bytes};
-    CHECK_FAILS(index_unpack_row(v, &arena, &got, NULL, NULL), MR_E_DATA, "a key frame list");
+    CHECK_FAILS(index_unpack_row(v, &arena, &got, NULL, NULL), MR_E_DATA, "key frame list");
     mr_arena_fini(&arena);
     mr_free(p.bytes);
 }

@@ -116,17 +116,17 @@ static void single(void)
        "\"n\":[1,2]}\n{\"path\":\"2\",\"text\":\"c\",\"tags\":[\"x\",\"y\"],\"conversations\":"
        "[{\"from\":\"human\",\"value\":\"v\"}]}\n",
        "1 1 0-0 'a|b' 1.65e+09\n2 2 0-0 'c'\n");
-    notes_are("column 'tags' passes over 2 lists or objects that mean nothing here, the first: 'a "
+    notes_are("column 'tags' ignores 2 lists or objects without a meaning here, the first: 'a "
               "list' in row 1\n"
-              "column 'o' passes over 1 lists or objects that mean nothing here, the first: 'an "
+              "column 'o' ignores 1 lists or objects without a meaning here, the first: 'an "
               "object' in row 1\n"
-              "column 'n' passes over 1 lists or objects that mean nothing here, the first: 'a "
+              "column 'n' ignores 1 lists or objects without a meaning here, the first: 'a "
               "list' in row 1\n"
-              "column 'conversations' passes over 1 lists or objects that mean nothing here, the "
+              "column 'conversations' ignores 1 lists or objects without a meaning here, the "
               "first: 'a list' in row 2\n");
     // what is taken for times is said, unless it was called so
     is("t.csv", "-=timestamp,-=fps", "path,text,timestamp\n1,a,\"[0, 1]\"\n", "1 2 0-0 'a'\n");
-    notes_are("column 'fps', which --columns leaves out, is not there\n");
+    notes_are("column 'fps', which --columns leaves out, does not exist\n");
     is("t.csv", "range_s=timestamp", "path,text,timestamp\n1,a,\"[0, 1]\"\n", "1 2 0-1 'a'\n");
     notes_are("");
     is("t.csv", NULL, "path,text,Start,end_s\n1,a,0,1\n2,b,,\n3,c,5,2\n",
@@ -136,7 +136,7 @@ static void single(void)
     is("t.csv", NULL, "path,text,start_s,end_s\n1,a,0,1\n", "1 2 0-1 'a'\n");
     notes_are("");
     CHECK_FAILS(read_list("t.jsonl", NULL, "{\"path\":\"1\",\"text\":[\"a\",2]}"), MR_E_DATA,
-                "t.jsonl:1: text[1] is no text; expected a list of captions");
+                "t.jsonl:1: text[1] is not text; expected a list of captions");
 }
 
 // ranges that are written otherwise, and captions that belong to none
@@ -155,7 +155,7 @@ static void forms(void)
        "{\"path\":\"3\",\"text\":\"c\",\"span\":{\"of\":1}}\n"
        "{\"path\":\"4\",\"text\":\"d\",\"meta\":{\"of\":1}}\n",
        "1 1 0.5-1 'a'\n2 2 2-3 'b' 4\n3 3: one of its items has no times\n4 4 0-0 'd'\n");
-    notes_are("column 'meta' passes over 1 lists or objects that mean nothing here, the first: 'an "
+    notes_are("column 'meta' ignores 1 lists or objects without a meaning here, the first: 'an "
               "object' in row 4\n2 samples are parts of their files, as 'start' says; --columns "
               "-=start takes whole files\n");
     is("t.jsonl", NULL,
@@ -164,7 +164,7 @@ static void forms(void)
        "{\"path\":\"3\",\"text\":\"a\",\"start\":{\"start\":1}}\n",
        "1 1: start_s is an object; expected a value or a list of them\n"
        "2 2: text_2 is an object; expected a value or a list of them\n"
-       "3 3: start_s is a list; expected one of the other edge as well\n");
+       "3 3: start_s is a list; expected a list for the other edge too\n");
     CHECK_FAILS(read_list("t.json", "text=value",
                           "[{\"path\":\"1\",\"talk\":[{\"from\":\"gpt\",\"value\":\"a\"}]}]"),
                 MR_E_DATA, "t.json:1: no text value 'value'; values found: path, talk");
@@ -177,17 +177,17 @@ static void refused(void)
         const char *row, *why;
     } rows[] = {
         {"\"timestamp\":[[0,1],[1,2]],\"text\":[\"a\"]",
-         "text has 1 items, timestamp has 2; expected as many"},
+         "text has 1 items, timestamp has 2; expected equal numbers"},
         {"\"timestamp\":[[0,1]],\"text\":[\"a\",\"b\"]",
-         "text has 2 items, timestamp has 1; expected as many"},
+         "text has 2 items, timestamp has 1; expected equal numbers"},
         {"\"timestamp\":[[0,1],[1,2]],\"text\":\"a\"",
-         "timestamp has 2 items, the caption is one; expected a list of as many"},
+         "timestamp has 2 items, but there is one caption; expected equal numbers"},
         {"\"timestamp\":[[0,1],[1,2]],\"text\":[\"a\",\"b\"],\"n\":[1]",
-         "n has 1 items, timestamp has 2; expected as many"},
+         "n has 1 items, timestamp has 2; expected equal numbers"},
         {"\"start\":[0,1],\"end\":[1],\"text\":[\"a\",\"b\"]",
-         "end_s has 1 items, start_s has 2; expected as many"},
+         "end_s has 1 items, start_s has 2; expected equal numbers"},
         {"\"start\":[0,1],\"text\":[\"a\",\"b\"]",
-         "start_s is a list; expected one of the other edge as well"},
+         "start_s is a list; expected a list for the other edge too"},
         {"\"start\":[0],\"end\":[1],\"span\":[[0,1]],\"text\":[\"a\"]",
          "both start_s and span are lists of ranges"},
         {"\"start\":[0],\"start_time\":[1],\"text\":[\"a\"]",
@@ -201,20 +201,18 @@ static void refused(void)
          "timestamp is a range, and the row has other times"},
         {"\"timestamp\":[],\"text\":[]", "timestamp is an empty list"},
         {"\"timestamp\":[0,1,2],\"text\":[\"a\",\"b\",\"c\"]",
-         "timestamp is no range in one of its items; expected [from, to]"},
+         "timestamp has an item that is not a range; expected [from, to]"},
         {"\"timestamp\":[[0,1,2]],\"text\":[\"a\"]",
-         "timestamp is no range in one of its items; expected [from, to]"},
-        {"\"timestamp\":[[0,1]],\"text\":[7]", "text is no text in one of its items"},
+         "timestamp has an item that is not a range; expected [from, to]"},
+        {"\"timestamp\":[[0,1]],\"text\":[7]", "text has an item that is not text"},
         {"\"start\":[[0]],\"end\":[1],\"text\":[\"a\"]",
-         "start_s is no range in one of its items; expected [from, to]"},
+         "start_s has an item that is not a range; expected [from, to]"},
         {"\"timestamp\":[[2,1]],\"text\":[\"a\"]",
          "end_s is 1.000000; expected more than start_s, 2.000000"},
         {"\"timestamp\":[[0,\"0:61\"]],\"text\":[\"a\"]",
          "end_s is '0:61'; expected seconds from 0 on, or H:MM:SS"},
-        {"\"timestamp\":\"[[0 1]]\",\"text\":\"a\"",
-         "timestamp is no list that can be read: [[0 1]]"},
-        {"\"timestamp\":[[0,1]],\"text\":\"['a' 'b']\"",
-         "text is no list that can be read: ['a' 'b']"}};
+        {"\"timestamp\":\"[[0 1]]\",\"text\":\"a\"", "timestamp is not a readable list: [[0 1]]"},
+        {"\"timestamp\":[[0,1]],\"text\":\"['a' 'b']\"", "text is not a readable list: ['a' 'b']"}};
     char text[300], want[300];
     for (size_t i = 0; i < MR_COUNT(rows); i++) {
         snprintf(text, sizeof text, "{\"path\":\"1\",%s}\n{\"path\":\"2\",\"text\":\"good\"}\n",
@@ -230,14 +228,14 @@ static void refused(void)
     // a wrong item costs its own sample
     is("t.jsonl", NULL,
        "{\"path\":\"1\",\"timestamp\":[[0,1],7,[2,3]],\"text\":[\"a\",\"b\",\"c\"]}",
-       "1 1 0-1 'a'\n1 1: timestamp is no range in one of its items; expected [from, to]\n"
+       "1 1 0-1 'a'\n1 1: timestamp has an item that is not a range; expected [from, to]\n"
        "1 1 2-3 'c'\n");
     // a cell of a list is a cell of its column
     CHECK_FAILS(
         read_list(
             "t.jsonl", NULL,
             "{\"path\":\"1\",\"span\":[[0,1],[1,2]],\"text\":[\"a\",\"b\"],\"n\":[1,\"1,5\"]}"),
-        MR_E_DATA, "t.jsonl:1: column 'n' holds '1,5', which is no number");
+        MR_E_DATA, "t.jsonl:1: column 'n' has '1,5', which is not a number");
     char many[3000] = "{\"path\":\"1\",\"text\":[\"a\"]";
     for (int i = 0; i < INDEX_LISTS; i++)
         sprintf(many + strlen(many), ",\"text_%d\":[\"b\"]", i + 2);

@@ -221,7 +221,7 @@ static void full_disk(const char *whole)
             signal(SIGXFSZ, SIG_IGN);
             setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20});
             mr_status st = build(path, resume, ITEMS, &began);
-            _exit(st == MR_E_IO && strstr(mr_error_last()->text, "make room") ? 0 : 1);
+            _exit(st == MR_E_IO && strstr(mr_error_last()->text, "free space") ? 0 : 1);
         }
         int status;
         waitpid(child, &status, 0);

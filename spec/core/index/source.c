@@ -75,9 +75,9 @@ static void what_is_passed_over(void)
         CHECK_INT(s.n, 2);
         CHECK_STR(inputs_at(&s, "1.mp4")->text, "one");
         CHECK_STR(inputs_at(&s, "2.TIF")->text, "two");
-        CHECK(strstr(s.notes, "passed over: 2 .npy, the first: a.npy\n"));
-        CHECK(strstr(s.notes, "passed over: 1 .flac, the first: c.flac\n"));
-        CHECK(strstr(s.notes, "passed over: 1 without ending, the first: README\n"));
+        CHECK(strstr(s.notes, "ignored: 2 .npy, the first: a.npy\n"));
+        CHECK(strstr(s.notes, "ignored: 1 .flac, the first: c.flac\n"));
+        CHECK(strstr(s.notes, "ignored: 1 without ending, the first: README\n"));
         CHECK(strstr(s.notes, " others, the first: "));
     }
     index_source_fini(&s);

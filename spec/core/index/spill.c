@@ -180,7 +180,7 @@ static void full_disk(void)
         if (st != MR_OK)
             CHECK_FAILS(st, MR_E_IO,
                         at == 1 ? "No space left"
-                                : "where the temporary file for rows is; try: make room");
+                                : "where the temporary file for rows is; try: free space");
         index_spill_free(s);
         fault_clear();
         if (st == MR_OK)

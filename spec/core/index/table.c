@@ -172,7 +172,7 @@ static void meanings(void)
     CHECK_INT(beside[1].n_numbers, 3);
     CHECK(real(0, 0, 2.5) && whole(1, 2, 1) && none(1, 0));
     CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
-                "t.jsonl:1: text[0] is no text");
+                "t.jsonl:1: text[0] is not text");
     // a missing caption counts as none, as an empty field does
     static const char none[] = "\xef\xbb\xbf{\"path\":\"1\",\"text\":[]}\n"
                                "{\"path\":\"2\",\"text\":null}\n"
@@ -200,8 +200,9 @@ static void not_finite(void)
     index_pack out = {0};
     CHECK_OK(index_scores_notes(&scores, &out));
     index_put(&out, "", 1);
-    CHECK_STR((const char *)out.bytes, "column 'flow' has no value where 2 of its cells are not "
-                                       "finite, the first: 'inf' in row 2\n");
+    CHECK_STR((const char *)out.bytes,
+              "column 'flow' has no value for 2 of its cells, which are not "
+              "finite, the first: 'inf' in row 2\n");
     mr_free(out.bytes);
     static const char json[] = "{\"path\":\"\\\"NaN\",\"text\":\"Infinity\",\"flow\":NaN}\n"
                                "{\"path\":\"2\",\"flow\":-Infinity,\"text\":\"b\\\\\"}\n"
@@ -240,9 +241,9 @@ static void whole_numbers(void)
     CHECK_OK(index_scores_notes(&scores, &out));
     index_put(&out, "", 1);
     CHECK_STR((const char *)out.bytes,
-              "column 'mixed' holds reals, the nearest ones for 2 of its whole numbers, the first: "
+              "column 'mixed' stores reals, which round 2 of its integers, the first: "
               "'9007199254740993' in row 2\n"
-              "column 'wide' holds reals, the nearest ones for 3 of its whole numbers, the first: "
+              "column 'wide' stores reals, which round 3 of its integers, the first: "
               "'9223372036854775807' in row 2\n");
     mr_free(out.bytes);
     CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
@@ -276,10 +277,10 @@ static void missing(void)
         int n = snprintf(text, sizeof text, "path,text,A s\n1,a,5\n2,b,\"%s\"\n3,c,6\n4,d,\"%s\"\n",
                          texts[i], texts[i]);
         snprintf(want, sizeof want,
-                 "t.csv:3: column 'A s' holds '%s', which is no number; 2 of its cells are no "
+                 "t.csv:3: column 'A s' has '%s', which is not a number; 2 of its cells are not "
                  "numbers, 2 "
-                 "are; expected numbers, and where there is no value an empty cell, NA, NaN, null "
-                 "or their like; try: --columns -=A s to leave it out, --columns text_2=A s to "
+                 "are; expected numbers, and for a missing value an empty cell, NA, NaN, null "
+                 "or similar; try: --columns -=A s to leave it out, --columns text_2=A s to "
                  "keep its text as a caption",
                  texts[i]);
         CHECK_FAILS(read_table("t.csv", text, (size_t)n), MR_E_DATA, want);
@@ -432,8 +433,9 @@ static void notes(void)
     CHECK_OK(read_table("t.csv", csv, sizeof csv - 1));
     CHECK_OK(index_scores_notes(&scores, &out));
     index_put(&out, "", 1);
-    CHECK_STR((const char *)out.bytes, "column 'move' is left out: 2 of its values are no numbers, "
-                                       "the first: 'pan \xc3\xa9' in row 2\n");
+    CHECK_STR((const char *)out.bytes,
+              "column 'move' is left out: 2 of its values are not numbers, "
+              "the first: 'pan \xc3\xa9' in row 2\n");
     mr_free(out.bytes);
     // a column too many finds no place
     char wide[1000] = "path,text", *end = wide + strlen(wide);
@@ -462,7 +464,7 @@ static void renamed(void)
     // an unknown column is an error, also where it is optional
     scores = (index_scores){.names = "path=video,text=captoin,old=path"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
-                "named.csv:1: no column 'captoin', which --columns asks for; columns found: video, "
+                "named.csv:1: no column 'captoin', which --columns names; columns found: video, "
                 "caption, path, a score");
     scores = (index_scores){.names = "path=video,text=caption,text_2=titel,old=path"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA, "no column 'titel'");
@@ -475,7 +477,7 @@ static void renamed(void)
                 "named.jsonl:1: no text value 'captoin'; values found: video, caption");
     scores = (index_scores){.names = "path=video,text=caption,score=god"};
     CHECK_FAILS(index_table_read(file, &scores, note_row, got), MR_E_DATA,
-                "named.jsonl: no row has a value 'god', which --columns asks for");
+                "named.jsonl: no row has a value 'god', which --columns names");
     scores = (index_scores){.names = "path=video,text=caption,score=good"};
     CHECK_OK(index_table_read(file, &scores, note_row, got));
     static const char *const bad[] = {"path", "=video", "path=", "path=a,,text=b", "a=b,c"};

@@ -1,4 +1,4 @@
---- Checkpoints from Lua: what is saved comes back, what is damaged is passed over.
+--- Checkpoints from Lua: what is saved comes back, what is damaged is skipped.
 -- Covers: core/bind/ckpt.c core/bind/saver.c lua/moonreel/ckpt/init.lua
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
@@ -190,7 +190,7 @@ describe("checkpoints", function()
     local c <close>, notes = ckpt.newest(dir, lock)
     assert.equal(1, c.step)
     assert.equal(1, #notes)
-    assert.matches("step 2 passed over and set aside", notes[1])
+    assert.matches("step 2 skipped and renamed", notes[1])
     assert.matches("do not match their hash", notes[1])
     assert.same({ 1 }, ckpt.steps(dir))
     assert.is_true(base.exists(dir .. "/ckpt/.bad-step-000000000002"))

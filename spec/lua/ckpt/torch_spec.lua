@@ -108,7 +108,7 @@ describe("weights of torch", function()
     write(good, { { "archive/data/9", "abc", method = 8 } })
     refused "compressed or encrypted"
     write(good, { { "archive/data/0", "abc" } })
-    refused "comes twice"
+    refused "occurs twice"
     write(good, nil, { "archive/data.pkl", pickle(good), crc = 5 })
     refused "data.pkl' is damaged: its CRC is %x+, expected 00000005"
     write(dict(text "x", tensor("FloatStorage", "0", 6, 4, ints(2, 2), ints(2, 1))))
@@ -116,7 +116,7 @@ describe("weights of torch", function()
     write(dict(text "x", tensor("FloatStorage", "7", 6, 0, ints(2), ints(1))))
     refused "storage '7' is not in the file"
     write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(-2), ints(1))))
-    refused "strange arguments"
+    refused "invalid arguments"
     write(dict(text "x", tensor("FloatStorage", "0", 6, 0, ints(0x7fffffff, 0x7fffffff, 0x7fffffff),
       ints(1, 1, 1))))
     refused "overflows"
@@ -142,7 +142,7 @@ describe("weights of torch", function()
       .. ("(t"):rep(50000) .. ("\x85"):rep(900001))
     refused "more than 1000000 opcodes"
     write("}q\0(" .. text "x" .. "h\0u")
-    refused "or in themselves"
+    refused "or cyclic"
     write((("}" .. text "x"):rep(80)) .. "}" .. ("s"):rep(80))
     refused "nested deeper than 64"
     write(good, nil, { "archive/data.pkl", (" "):rep((8 << 20) + 1) })

@@ -74,7 +74,7 @@ describe("moonreel data ingest", function()
     assert.matches('"refused":1', text)
   end)
 
-  it("names what it passed over, and rows that it refused before any scan", function()
+  it("names the files that it ignored, and rows that it refused before any scan", function()
     base.make_dir(folder .. "/odd")
     base.replace_file(folder .. "/odd/sound.flac", "")
     os.execute(("ln %s/set/a.mp4 %s/odd/a.mp4; ln -s .. %s/odd/up"):format(folder, folder, folder))
@@ -88,11 +88,11 @@ describe("moonreel data ingest", function()
     assert.matches('"class":"caption"', refused)
     code, text = run("ingest @/odd -o @/odd/o.mrx")
     assert.equal(0, code)
-    assert.matches("passed over: 1 .flac, the first: sound.flac", text)
-    assert.matches("passed over: %d link to a folder read already", text)
+    assert.matches("ignored: 1 .flac, the first: sound.flac", text)
+    assert.matches("ignored: %d link to a folder read already", text)
     code, text = run("ingest @/odd -o @/odd/o.mrx --json")
     assert.equal(0, code)
-    assert.matches('"notes":%[".*passed over: 1 .flac', text)
+    assert.matches('"notes":%[".*ignored: 1 .flac', text)
   end)
 
   it("ends with 4 and a reason when there is nothing to train on", function()
@@ -137,7 +137,7 @@ describe("moonreel data ingest", function()
 
   it("counts whole numbers that a column with fractions rounds", function()
     list("r.csv", "path,text,v\nset/a.mp4,a,9007199254740993\nset/none.mp4,b,0.5\n")
-    local noted = "column 'v' holds reals, the nearest ones for 1 of its whole numbers, the first: "
+    local noted = "column 'v' stores reals, which round 1 of its integers, the first: "
       .. "'9007199254740993' in row 2"
     for _, words in ipairs { "ingest @/r.csv -o @/r.mrx", "join @/t.mrx @/r.csv -o @/r.mrx",
       "append @/t.mrx @/r.csv --source more -o @/r.mrx" } do
@@ -154,8 +154,8 @@ describe("moonreel data ingest", function()
     list("m.csv", 'path,text,views\nset/a.mp4,a,5\nset/none.mp4,b,"1,234.5"\n')
     local code, out = run("ingest @/m.csv -o @/m.mrx")
     assert.equal(4, code)
-    assert.matches("m%.csv:3: column 'views' holds '1,234%.5', which is no number; 1 of its cells "
-      .. "are no numbers, 1 are; .*try: %-%-columns %-=views to leave it out", out)
+    assert.matches("m%.csv:3: column 'views' has '1,234%.5', which is not a number; 1 of its cells "
+      .. "are not numbers, 1 are; .*try: %-%-columns %-=views to leave it out", out)
     assert.is_false(base.exists(folder .. "/m.mrx"))
     code, out = run("ingest @/m.csv -o @/m.mrx --columns -=views")
     assert.equal(0, code, out)
@@ -173,7 +173,7 @@ describe("moonreel data ingest", function()
     local code, out = run("ingest @/p.jsonl -o @/p.mrx")
     assert.equal(0, code, out)
     assert.matches("1 refused.*row 2 %(set/a%.mp4%): text has 1 items, timestamp has 2", out)
-    assert.matches("column 'tags' passes over 1 lists or objects", out)
+    assert.matches("column 'tags' ignores 1 lists or objects", out)
     local index <close> = data.open(folder .. "/p.mrx")
     assert.equal(2, #index)
     local first = index:row(1)
@@ -224,7 +224,7 @@ describe("moonreel data ingest", function()
         "--threads", "1" })
       assert.equal(exit, done.exit, done.output)
       local kept, command = done.output:match("stopped by a signal; (%d+) of 400 files are done "
-        .. "and kept; to go on: moonreel (.-)\n")
+        .. "and kept; to continue: moonreel (.-)\n")
       assert.equal("100", kept)
       assert.equal("data ingest --continue '" .. folder .. "/it'\\''s many' -o " .. folder
         .. "/s.mrx --threads 1", command)
@@ -252,8 +252,8 @@ describe("moonreel data ingest", function()
       ("LD_PRELOAD=%s ASAN_OPTIONS=verify_asan_link_order=0 FAULTY_PATH=info.txt FAULTY_FULL=1")
       :format(program:gsub("[^/]*$", "faulty_disk.so")))
     assert.equal(8, code, out)
-    assert.matches("No space left on device; 30 of 30 files are done and kept; to go on: moonreel "
-      .. "data ingest %-%-continue ", out)
+    assert.matches("No space left on device; 30 of 30 files are done and kept; to continue: "
+      .. "moonreel data ingest %-%-continue ", out)
     code, out = run("ingest @/d.csv -o @/d.mrx --continue --commit 8")
     assert.equal(0, code, out)
     assert.matches("continues after 30 of 30 files", out)
@@ -293,7 +293,7 @@ describe("moonreel data ingest", function()
     local stopped = interrupted("TERM")
     assert.equal(143, stopped.exit, stopped.output)
     assert.matches("continues after %d+ of 400 files", stopped.output)
-    assert.matches("%d+ of 400 files are done and kept; to go on: moonreel data ingest "
+    assert.matches("%d+ of 400 files are done and kept; to continue: moonreel data ingest "
       .. "%-%-continue ", stopped.output)
     code, text = run("ingest @/more -o @/c.mrx --continue --json")
     assert.equal(0, code)

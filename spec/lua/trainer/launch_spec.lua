@@ -69,7 +69,7 @@ describe("trainer.launch", function()
     local of = two_launches "cut"
     cut(shard(of, 6))
     local output, errors = train(RECIPE, "cut", ("load=%s steps=5"):format(of))
-    assert.matches("step 6 passed over and set aside", output)
+    assert.matches("step 6 skipped and renamed", output)
     assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, which apply again",
       errors)
     assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))

@@ -109,7 +109,7 @@ function part.run(opts, parsed, input)
     if rows == 0 then
       return
     end
-    left = ("%d of %d files are done and kept; to go on: %s"):format(rows, total,
+    left = ("%d of %d files are done and kept; to continue: %s"):format(rows, total,
       again(parsed.args))
     if type(problem) == "table" and problem.message then
       problem.message = problem.message .. "; " .. left

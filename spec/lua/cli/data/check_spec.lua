@@ -53,7 +53,7 @@ describe("moonreel data scan", function()
     damaged(1, function() return nil end, function()
       damaged(2, function(text) return text:sub(1, #text // 2) end, function()
         local out = run("scan @/all.mrx --bad @/bad.jsonl", 1)
-        assert.matches("198 good, 2 bad\n  1 gone, the first: .*001.mp4: is not there\n  1 %l+, ",
+        assert.matches("198 good, 2 bad\n  1 gone, the first: .*001.mp4: does not exist\n  1 %l+, ",
           out)
         local first = json.decode(base.read_file(dir .. "/bad.jsonl"):match("[^\n]+"))
         assert.same({ 1, "001.mp4", "gone" }, { first.row, first.path, first.class })

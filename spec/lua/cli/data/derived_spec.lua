@@ -138,8 +138,8 @@ describe("moonreel data append", function()
     base.replace_file(dir .. "/b/more.json", '[{"file":"09.mkv","text":"nine","tags":["x"]},\n'
       .. '{"file":"10.mkv","span":[0,0.1],"text":"ten"}]')
     out = run "append @/p.mrx @/b/more.json --columns path=file -o @/n.mrx"
-    assert.matches("n.mrx: 10 of 10 rows.*\n  column 'tags' passes over 1 lists or objects that "
-      .. "mean nothing here, .*\n  1 samples are parts of their files, as 'span' says;", out)
+    assert.matches("n.mrx: 10 of 10 rows.*\n  column 'tags' ignores 1 lists or objects without "
+      .. "a meaning here, .*\n  1 samples are parts of their files, as 'span' says;", out)
     assert.same({ "nine" }, data.open(dir .. "/n.mrx"):row(9).captions)
     for _, name in ipairs(base.list_dir(dir)) do
       assert.is_nil(name:match("append"))
@@ -186,7 +186,7 @@ describe("moonreel data join", function()
   it("gives rows the captions and numbers of a table", function()
     local out = run "join @/a.mrx @/scores.csv -o @/j.mrx"
     assert.matches("j.mrx: 8 of 8 rows.*\n  2 rows got values from the table, which has 4 rows\n"
-      .. "  column 'camera' is left out: 4 of its values are no numbers, the first: 'pan'", out)
+      .. "  column 'camera' is left out: 4 of its values are not numbers, the first: 'pan'", out)
     local joined = data.open(dir .. "/j.mrx")
     assert.same({ "aesthetic" }, joined.meta.columns)
     assert.same({ "one", "the first" }, joined:row(1).captions)
@@ -239,7 +239,7 @@ describe("moonreel data join", function()
     assert.matches("parts.csv:2: the sample is a part of '01.mkv', and its path names", err)
     base.replace_file(dir .. "/parts.csv", 'path,timestamp,text\n01.mkv,"[[0, 1], [1, 2]]",a\n')
     _, err = run("join @/a.mrx @/parts.csv -o @/k.mrx", 4)
-    assert.matches("parts.csv:2: timestamp has 2 items, the caption is one", err)
+    assert.matches("parts.csv:2: timestamp has 2 items, but there is one caption", err)
   end)
 
   it("merges whole numbers with reals as reals, unless that would round them", function()
@@ -253,7 +253,7 @@ describe("moonreel data join", function()
     assert.same({ v = "real" }, merged.meta.kinds)
     assert.same({ 7.0, 1.0 }, { merged:row(1).columns.v, merged:row(2).columns.v })
     local _, err = run("merge @/z.mrx @/y.mrx -o @/zy.mrx", 4)
-    assert.matches("01.mkv: column 'v' cannot hold 9007199254740993; expected numbers that a "
+    assert.matches("01.mkv: column 'v' cannot represent 9007199254740993; expected numbers that a "
       .. "double represents exactly", err)
   end)
 
