@@ -49,7 +49,7 @@ local function decode(python, files, seconds, out)
     out[#out + 1] = r and { name = r.name, version = r.version, clips_per_s = r.clips_per_s,
       moonreel = mine, speedup = mine / r.clips_per_s, peak_bytes = r.peak_bytes,
       story = ("%s: %.2f clips/s, %.0f MB; moonreel: %.2f clips/s, %.2f x the speed, %.0f MB at "
-        .. "most with all of this bench"):format(r.version, r.clips_per_s, r.peak_bytes * 1e-6,
+        .. "most in the whole benchmark"):format(r.version, r.clips_per_s, r.peak_bytes * 1e-6,
         mine, mine / r.clips_per_s, core.max_resident() * 1e-6)
         .. (r.packets_s and scans(files, r.packets_s) or "") }
       or { name = what, story = why }

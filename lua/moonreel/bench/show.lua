@@ -18,8 +18,8 @@ local function asker(o, what, request)
   local peer = require "moonreel.bench.peer"
   return o.peer and function(r)
     if o.python then
-      say(o, ("  now in turn with PyTorch's: at most %g s to choose between the step as it is and "
-        .. "by torch.compile, %g s a turn as it is"):format(peer.compile_s, peer.deadline_s))
+      say(o, ("  now alternating with PyTorch: at most %g s to choose between eager mode and "
+        .. "torch.compile, %g s a run in eager mode"):format(peer.compile_s, peer.deadline_s))
     end
     return peer.by_turns(o.python, what, request(r))
   end
@@ -65,8 +65,8 @@ function runs.step(o)
   local r = require("moonreel.bench.step").measure(o, asker(o, "step", request), function(r)
     say(o, ("step of %s: %s, %s, %d threads: %.3f s, %.3f TFLOP/s of %.3f (%s)"):format(
       cut.family, r.isa, r.dtype, r.threads, r.seconds, r.tflops, r.peak_tflops, r.peak_shape))
-    say(o, ("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds of peak and "
-      .. "steps in turn"):format(r.peak_bytes * 1e-6, r.planned_bytes * 1e-6,
+    say(o, ("  resident %.0f MB at most, %.0f planned (%+.1f %%); medians of %d rounds, peak and "
+      .. "steps alternating"):format(r.peak_bytes * 1e-6, r.planned_bytes * 1e-6,
       100 * (r.planned_bytes / r.peak_bytes - 1), r.rounds))
     for _, one in ipairs(r.by_settings) do
       say(o, ("  grad_checkpoint = %-5s  %.3f s, ratio %.2f, arena %.0f MB"):format(
@@ -117,7 +117,7 @@ function runs.follow(o)
     print(("follow: a step of the demo takes %.2f ms %s, %.2f ms %s: %.4f times as long over %d "
       .. "steps of each, %.4f times the processor time, of which %.2f is allowed: %s"):format(
       r.first_s * 1e3, r.journal and ("behind a journal of %d steps"):format(r.journal)
-      or "with trackers, weights and hosts under watch", r.second_s * 1e3,
+      or "with trackers and monitoring of weights and hosts", r.second_s * 1e3,
       r.journal and "in a new run" or "without", r.ratio, r.rounds, r.cpu_ratio, r.aim,
       r.cpu_ratio <= r.aim and "met" or "MISSED"))
   end
@@ -145,7 +145,7 @@ function runs.kernels(o)
       {key = "gb_per_s", title = "GB/s", right = true, format = function(v)
         return ("%.1f"):format(v)
       end},
-      {key = "of_limit", title = "of the limit", right = true,
+      {key = "of_limit", title = "share of limit", right = true,
         format = function(v, row)
           local of = row.limit == "flop" and ("%.3f TFLOP/s"):format(row.limit_rate * 1e-12)
             or ("%.1f GB/s"):format(row.limit_rate * 1e-9)
@@ -166,8 +166,8 @@ function runs.conv(o)
   end
   local rows, machine, verdicts = require("moonreel.bench.conv").measure(o, o.peer and ask or nil)
   return {conv = rows, machine = machine, verdicts = verdicts, peer_missing = missing}, function()
-    print(("conv: %s, %d threads; ratio: PyTorch's seconds to ours, channels last in both; to f32: "
-      .. "of PyTorch in f32 to ours in bf16"):format(machine.isa, machine.threads))
+    print(("conv: %s, %d threads; ratio: PyTorch's seconds / moonreel's, channels last in both; "
+      .. "to f32: PyTorch's in f32 / moonreel's in bf16"):format(machine.isa, machine.threads))
     local function digits(f) return function(v) return v and (f):format(v) or "-" end end
     printer.print({{key = "name"}, {key = "dtype"}, {key = "x", format = function(v)
       return "[" .. table.concat(v, ",") .. "]" end},
@@ -175,19 +175,19 @@ function runs.conv(o)
       {key = "bytes", right = true, format = digits("%.2g")},
       {key = "seconds", right = true, format = digits("%.5f")},
       {key = "tflops", title = "TFLOP/s", right = true, format = digits("%.3f")},
-      {key = "of_peak", title = "of product peak", right = true, format = digits("%.2f")},
+      {key = "of_peak", title = "share of peak", right = true, format = digits("%.2f")},
       {key = "peer_seconds", title = "PyTorch", right = true, format = digits("%.5f")},
       {key = "ratio", right = true, format = digits("%.2f")},
       {key = "f32_ratio", title = "to f32", right = true, format = digits("%.2f")}}, rows)
     for _, v in ipairs(verdicts) do
-      print(("  %s: %d of %d layers at least %.1f times as fast as PyTorch in f32, the aim: %s")
+      print(("  %s: %d of %d layers at least %.1f times as fast as PyTorch in f32, the target: %s")
         :format(v.dtype, v.met, v.layers, v.aim, v.met == v.layers and "met" or "MISSED"))
       for _, miss in ipairs(v.missed) do
         print(("    %s: %.2f, PyTorch at %.2f of the product peak"):format(miss.name, miss.ratio,
           miss.peer_of_peak))
       end
       if v.own_met then
-        print(("    %d at least as many times as fast as PyTorch in %s"):format(v.own_met, v.dtype))
+        print(("    %d layers reach this factor against PyTorch in %s"):format(v.own_met, v.dtype))
       end
     end
     say_peer({peer_missing = missing})
@@ -222,11 +222,11 @@ function runs.each(o)
     end
     printer.print({{key = "what", title = "each"}, {key = "isa"}, {key = "dtype"},
       {key = "threads", right = true}, column("seconds", "seconds", "%.3f"),
-      column("ratio", "of the peak", "%.2f", "ratio_aim"),
-      column("peer_seconds", "PyTorch", "%.3f"), {key = "peer_isa", title = "its ISA"},
-      column("speedup", "times its speed", "%.2f", "speedup_aim"),
-      column("mb", "MB", "%.0f"), column("peer_mb", "its MB", "%.0f"),
-      column("memory_share", "of its memory", "%.2f", "memory_aim")}, rows)
+      column("ratio", "share of peak", "%.2f", "ratio_aim"),
+      column("peer_seconds", "PyTorch", "%.3f"), {key = "peer_isa", title = "PyTorch ISA"},
+      column("speedup", "speedup", "%.2f", "speedup_aim"),
+      column("mb", "MB", "%.0f"), column("peer_mb", "PyTorch MB", "%.0f"),
+      column("memory_share", "memory ratio", "%.2f", "memory_aim")}, rows)
     for _, row in ipairs(rows) do
       if row.missing then
         print(("  %s, %s, %s: %s"):format(row.what, row.isa, row.dtype, row.missing))
@@ -246,9 +246,9 @@ function runs.packing(o)
       end}
     end
     printer.print({{key = "model"}, {key = "rows", right = true}, {key = "how"},
-      share("largest", "at most of one"), share("forward", "of a forward pass"),
-      share("step", "of a training step"), share("saved", "saved in it by keeping them"),
-      {key = "bytes", title = "memory for that", right = true, format = function(v)
+      share("largest", "at most, of one product"), share("forward", "of a forward pass"),
+      share("step", "of a training step"), share("saved", "saved by a cache"),
+      {key = "bytes", title = "memory of the cache", right = true, format = function(v)
         return ("%.0f %% of the weights"):format(100 * v)
       end}}, rows)
   end
@@ -284,7 +284,7 @@ function runs.save(o)
         r.stall_s <= r.limit_s and "met" or "MISSED"))
     for _, one in ipairs(r.readings) do
       print(("  from the %s: verified at %.2f GB/s, read at %.2f: %.2f of its time; %.2f GB per "
-        .. "second of processor"):format(one.from, one.verify_rate * 1e-9, one.read_rate * 1e-9,
+        .. "processor second"):format(one.from, one.verify_rate * 1e-9, one.read_rate * 1e-9,
         one.share, one.cpu_rate * 1e-9))
     end
   end
@@ -341,7 +341,7 @@ function encoder_lines.part(row)
   elseif row.peer_missing then
     line = line .. "; PyTorch: " .. row.peer_missing
   end
-  return row.peer and row.aim and ("%s, asked %.1f x: %s"):format(line, row.aim,
+  return row.peer and row.aim and ("%s, target %.1f x: %s"):format(line, row.aim,
     verdict(row.speedup >= row.aim)) or line
 end
 
@@ -418,8 +418,8 @@ function runs.comm(o)
     end
     printer.print({{key = "op"}, {key = "bytes", right = true}, timed("shared", "shared memory"),
       timed("plain", "TCP"), timed("sealed", "TCP, sealed"),
-      ratio("sealed_ratio", "of TCP's rate"), timed("hidden", "encrypted"),
-      ratio("hidden_ratio", "of TCP's rate"), timed("mpi", "over MPI"),
+      ratio("sealed_ratio", "rate / TCP's"), timed("hidden", "encrypted"),
+      ratio("hidden_ratio", "rate / TCP's"), timed("mpi", "over MPI"),
       timed("raw", "MPI's own"), ratio("ratio", "time over MPI / MPI's own")}, r.rows)
     if r.mpi_missing then
       print("  MPI: " .. r.mpi_missing)
@@ -432,10 +432,10 @@ function runs.ranks(o)
   local r = ranks.measure(o)
   return r, function()
     local s, rows = r.seconds, {}
-    local says = {one = "one rank, one thread: all of the step",
-      threads = ("one rank, %d threads: likewise"):format(r.ranks),
-      apart = ("%d ranks at once, each its part, nothing sent"):format(r.ranks),
-      reported = ("what they send, without the work: %.1f MB each"):format(r.sent * 1e-6),
+    local says = {one = "one rank, one thread: the whole step",
+      threads = ("one rank, %d threads: the whole step"):format(r.ranks),
+      apart = ("%d ranks at once, each its part, without messages"):format(r.ranks),
+      reported = ("only their messages: %.1f MB each"):format(r.sent * 1e-6),
       together = ("%d ranks, one thread each: the step"):format(r.ranks)}
     for i, name in ipairs(ranks.parts) do
       rows[i] = {what = says[name], seconds = s[name], cpu = s[name .. "_cpu"]}
@@ -443,24 +443,25 @@ function runs.ranks(o)
     print(("ranks: a step of %s, %s; medians of %d rounds"):format(ranks.recipe, r.dtype,
       r.rounds))
     local function ms(v) return ("%.1f ms"):format(v * 1e3) end
-    printer.print({{key = "what"}, {key = "seconds", title = "takes", right = true, format = ms},
-      {key = "cpu", title = "of a processor", right = true, format = ms}}, rows)
-    print(("  the step without what is sent, against 1/%d of one rank's: %.2f, at most %.2f: %s "
-      .. "(of processors %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
-    print(("  of that, ranks that tell nothing: %.2f (of processors %.2f); all against %d threads: "
+    printer.print({{key = "what", title = "part"},
+      {key = "seconds", title = "takes", right = true, format = ms},
+      {key = "cpu", title = "processor", right = true, format = ms}}, rows)
+    print(("  the step without messages / (1/%d of one rank's): %.2f, at most %.2f: %s "
+      .. "(processor time %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
+    print(("  of that, the ranks without messages: %.2f (processor time %.2f); all / %d threads: "
       .. "%.2f"):format(s.beside, s.beside_cpu, r.ranks, s.of_threads))
     local function mb(v) return ("%.2f MB"):format(v * 1e-6) end
     local function share(v, row)
       return ("%s, %.2f P(W-1)/W"):format(mb(v), v / row.parameters / (r.ranks - 1) * r.ranks)
     end
-    print(("  what a rank keeps and sends in a step, of P = %d parameters with their pads, W = %d")
+    print(("  memory and messages of a rank in a step: P = %d padded parameters, W = %d ranks")
       :format(r.stages[1].parameters, r.ranks))
     printer.print({{key = "stage", title = "ZeRO"}, {key = "state", right = true,
       format = function(v, row) return ("%s, %.1f P"):format(mb(v), v / row.parameters) end},
-      {key = "a_while", title = "for a while", right = true, format = mb},
-      {key = "reported", title = "sends, as a run says", right = true, format = share},
-      {key = "sent", title = "counted", right = true, format = share},
-      {key = "norm", title = "more, for the norm", right = true, format = function(v)
+      {key = "a_while", title = "temporary", right = true, format = mb},
+      {key = "reported", title = "sent, reported", right = true, format = share},
+      {key = "sent", title = "sent, counted", right = true, format = share},
+      {key = "norm", title = "also for the norm", right = true, format = function(v)
         return ("%d bytes"):format(v)
       end}}, r.stages)
   end
@@ -475,7 +476,7 @@ function runs.plan(o)
   end
   return {plan = rows, machine = machine, within = good}, function()
     print(("plan: %s, %s, %d threads; rates of other shapes, medians of %d rounds, the "
-      .. "quickest of %d turns each"):format(machine.isa, machine.dtype, machine.threads,
+      .. "fastest of %d runs each"):format(machine.isa, machine.dtype, machine.threads,
       plan.rounds, plan.turns))
     local function ms(v) return ("%.1f ms"):format(v * 1e3) end
     printer.print({{key = "name", title = "step"},

@@ -7,8 +7,8 @@ local nearest = require "moonreel.text.nearest"
 local dispatch = {}
 
 -- commands of other programs, and what does the same here
-local ELSEWHERE <const> = { resume = "moonreel train RUN, which goes on with it",
-  continue = "moonreel train RUN, which goes on with it",
+local ELSEWHERE <const> = { resume = "moonreel train RUN",
+  continue = "moonreel train RUN",
   export = "moonreel log RUN --export csv for the curve, moonreel ckpt convert for the weights",
   generate = "moonreel sample RUN --prompt TEXT", infer = "moonreel sample RUN --prompt TEXT",
   inference = "moonreel sample RUN --prompt TEXT", status = "moonreel runs", ls = "moonreel runs",

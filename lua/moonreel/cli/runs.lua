@@ -110,7 +110,7 @@ local function event_text(event)
     return ("rollback from step %s to %s: %s"):format(event.from or "-", event.step,
       tostring(event.why or "no reason"))
   end
-  return ("launch %d goes on at step %d%s"):format(event.number, event.step, event.back > 0
+  return ("launch %d continues at step %d%s"):format(event.number, event.step, event.back > 0
     and (", %d step%s taken back"):format(event.back, event.back == 1 and "" or "s") or "")
 end
 

@@ -206,8 +206,8 @@ local function check_gone(given, parts)
   for name, text in pairs(parts) do
     if not there[name] and given.change == "refuse" then
       base.raise("MR_E_DATA", ("%s of the checkpoint, which was in epoch %d, is no longer a source "
-        .. "of the recipe; expected it in dataset.sources; try: data_change = \"carry\" to go on "
-        .. "without it"):format(name == "" and "the data"
+        .. "of the recipe; expected it in dataset.sources; try: data_change = \"carry\" to "
+        .. "continue without it"):format(name == "" and "the data"
           or ("source '%s'"):format(name), read(text).epoch))
     elseif not there[name] then
       parts[name] = nil

@@ -70,9 +70,9 @@ local read = options.declare("sampler:render", {
   { "height", "integer", "absent: sampling.height, or that of sampling.resolution" },
   { "width", "integer", "as height" },
   { "fps", "number", "frames/s for the model; absent: sampling.fps" },
-  { "save_fps", "number", "of the file; sampling.save_fps where absent, else fps over "
+  { "save_fps", "number", "of the file; absent: sampling.save_fps, else fps divided by "
     .. "sampling.frame_interval" },
-  { "steps", "integer", "of Euler; scheduler.num_sampling_steps where absent, of 2.0 "
+  { "steps", "integer", "of Euler; absent: scheduler.num_sampling_steps, of 2.0 "
     .. "sampling.num_steps" },
   { "guidance", "number", "absent: scheduler.cfg_scale, of 2.0 sampling.guidance; 1: no guidance" },
   { "method", "text", "of 2.0: how guidance is applied; absent: sampling.method" },
@@ -80,10 +80,10 @@ local read = options.declare("sampler:render", {
   { "plain", "boolean", "of 2.0: do not append rate and motion to the texts" },
   { "batch_size", "integer", "renderings at once; absent: sampling.batch_size, batch_size or 1" },
   { "loop", "integer", "pieces, each continuing the one before; absent: sampling.loop" },
-  { "num_sample", "integer", "renderings of each prompt and seed; sampling.num_sample where "
-    .. "absent" },
-  { "references", "table", "paths of each prompt, FILE;FILE; sampling.reference_path where "
-    .. "absent" },
+  { "num_sample", "integer", "renderings of each prompt and seed; absent: "
+    .. "sampling.num_sample" },
+  { "references", "table", "paths of each prompt, FILE;FILE; absent: "
+    .. "sampling.reference_path" },
   { "strategies", "table", "conditions of each prompt; absent: sampling.mask_strategy" },
   { "negatives", "table", "of 2.0: negative prompt of each prompt; absent: sampling.neg" },
   { "after", "table", "clips from render, one for each rendering: its last reference, "

@@ -25,7 +25,7 @@ local function check_swap(r, before)
         and data.open(path) or nil
       if other and other.meta.fp_set ~= source.index.meta.fp_set then
         blame.raise(s, source.field, "MR_E_DATA", "%s = %q holds other samples than %q of the "
-          .. "stage before, whose position this stage goes on from by load = recipe.previous (%s); "
+          .. "previous stage, whose position this stage continues by load = recipe.previous (%s); "
           .. "try: start_from_scratch = true, data_change = \"carry\", or ckpt_path = "
           .. "recipe.previous", source.field, source.path, was.path, blame.place(s, "load"))
       end

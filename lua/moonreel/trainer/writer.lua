@@ -69,7 +69,7 @@ local function check_memory(r, buffers)
     local free = host:memory()
     if need > free then
       blame.raise(r.settings, "async_io", "MR_E_MEMORY", "async_io = true: %d checkpoint%s in host "
-        .. "memory, from which they are written while training goes on, take %s of %s; %s are "
+        .. "memory, from which they are written while training continues, take %s of %s; %s are "
         .. "free\n  try: async_io=false, and steps wait while a checkpoint goes through %s",
         buffers, buffers > 1 and "s" or "", progress.bytes(need), names[r.team.rank + 1],
         progress.bytes(free), progress.bytes(cadence.WINDOW_BYTES))

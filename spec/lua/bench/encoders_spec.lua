@@ -18,7 +18,7 @@ describe("encoders", function()
     assert.is_true(not ok and quiet)
     assert.equal("the rest", problem)
     assert.same({"encoders: avx2, 3 threads", "  encode 4 pictures, f32: 2.000 s, 0.500 TFLOP/s; "
-      .. "PyTorch 3.000 s, 7 MB: 1.50 x, asked 1.3 x: met"}, lines)
+      .. "PyTorch 3.000 s, 7 MB: 1.50 x, target 1.3 x: met"}, lines)
   end)
 
   it("says what encoders take: a clip, its programs, a caption from its file", function()

@@ -133,7 +133,7 @@ describe("the fixed step", function()
       assert.same({"both", "compiled", "compiled", "compiled", "compiled", "compiled"}, ways)
       assert.same({"f32", "mmdit", {2, 3, 2, 8, 8}, 5, 2, 3}, {asked[2].dtype, asked[2].family,
         asked[2].latent, asked[2].text, asked[2].model.depth, asked[2].model.depth_single_blocks})
-      assert.matches("^step of mmdit: .+\n  now in turn with PyTorch's: at most 600 s .+\n"
+      assert.matches("^step of mmdit: .+\n  now alternating with PyTorch: at most 600 s .+\n"
         .. "  PyTorch 9.9, float32 %(its products: 1.000 TFLOP/s%), by torch.compile: .+ x the "
         .. "speed, 0.%d%d x the memory %(0.%d%d x without the import%)", text)
     end)

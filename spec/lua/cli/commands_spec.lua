@@ -223,8 +223,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.matches("expected one recipe, got 0", err)
     _, err, code = moonreel("resume outputs/001-x")
     assert.equal(2, code)
-    assert.equal("moonreel: 'resume' is no command; try: moonreel train RUN, which goes on with "
-      .. "it\n", err)
+    assert.equal("moonreel: 'resume' is no command; try: moonreel train RUN\n", err)
     _, err, code = moonreel("show tiny/demoo")
     assert.equal(3, code)
     assert.matches("no recipe 'tiny/demoo', did you mean 'tiny/demo'", err)

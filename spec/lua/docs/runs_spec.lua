@@ -32,7 +32,7 @@ describe("docs/runs.md", function()
       ["runs 'optim.lr<1e-3'"] = "^name[^\n]*\n002%-low +finished [^\n]*\n$",
       ["runs state=finished name~base"] = "\n001%-base [^\n]*first try, with the rate",
       ["runs --compare base low"] = "optim.lr +0.001 +0.0005\n.*loss by step\n",
-      ["runs --tree"] = "^001%-base  finished  step 40 of 40 [^\n]*\n├─ launch 2 goes on at "
+      ["runs --tree"] = "^001%-base  finished  step 40 of 40 [^\n]*\n├─ launch 2 continues at "
         .. "step 30\n└─ 002%-low .*%-%-load 001%-base@20\n$",
       ["log base --time"] = "\nended or stopped, until the next launch ",
       ['watch base --frames 1 --size 64x64 --raw --last-step 20 --prompt "a green triangle"'] =

@@ -90,7 +90,7 @@ describe("a run that writes checkpoints", function()
       keep = function(_, kept) return kept end }
     r.lock = run.lock(r.dir)
     fails("MR_E_MEMORY", "async_io = true: 2 checkpoints in host memory, from which they are "
-      .. "written while training goes on, take 2048.0 TiB of %S+; [%d.]+ %a+ are free\n  try: "
+      .. "written while training continues, take 2048.0 TiB of %S+; [%d.]+ %a+ are free\n  try: "
       .. "async_io=false, and steps wait while a checkpoint goes through 64.0 MiB", writer.open, r)
     r.saver:close()
     r.lock:close()
