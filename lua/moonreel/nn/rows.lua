@@ -32,9 +32,9 @@ local function refuse(self, reach, have, of_cell)
     ranks = ranks - 1
   end
   base.raise("MR_E_SHAPE", ("%d ranks share %d rows of cells, %d pixels each: a convolution reads "
-    .. "%d rows of its neighbour, which has only %d; try: %s = %d, or clips %d pixels high"):format(
-    share.ranks, self.cells, share.pixels, reach, have, share.field, ranks,
-    least * share.ranks * share.pixels))
+    .. "%d row%s of its neighbour, which has only %d; try: %s = %d, or clips %d pixels high")
+    :format(share.ranks, self.cells, share.pixels, reach, reach == 1 and "" or "s", have,
+    share.field, ranks, least * share.ranks * share.pixels))
 end
 
 --- Applies layers to this rank's rows of a clip; returns the results of all ranks.

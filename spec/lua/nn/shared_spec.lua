@@ -437,7 +437,7 @@ describe("nn.shared", function()
       spatial_compression_ratio = 8, mid_block_add_attention = true, piece_size = 0 },
       { dtype = "f32" })
     refused(hunyuan, "encode", 4, 1, 24, 16, "4 ranks share 3 rows of cells, 8 pixels each: a "
-      .. "convolution reads 1 rows of its neighbour, which has only 0; try: "
+      .. "convolution reads 1 row of its neighbour, which has only 0; try: "
       .. "plugin_config_ae%.sp_size = 2, or clips 32 pixels high")
     local dc = require("moonreel.models.dc_ae").new(nil, { in_channels = 3, out_channels = 3,
       latent_channels = 8, widths = { 8, 16, 32 }, encoder_blocks = { 1, 0, 1 },
