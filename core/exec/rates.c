@@ -410,7 +410,7 @@ static mr_status need_rates(const mr_program *p)
     uint32_t open[2];
     if (!p->exec->rated_by)
         return mr_fail(MR_E_USAGE, "this executor has no rates to predict seconds by; try: "
-                                   "mr_exec_rates, with a device");
+                                   "exec.plan with rates = a device (C: mr_exec_rates)");
     for (open_kinds(p, open); open[0] || open[1]; open_kinds(p, open)) {
         MR_TRY(need_kinds(p->exec->rated_by, MR_F32, open[0]));
         MR_TRY(need_kinds(p->exec->rated_by, MR_BF16, open[1]));

@@ -191,10 +191,54 @@ static void beside(void)
     }
 }
 
+/* Any allocation may fail while kinds are measured: nothing is half known, and the next prediction
+ * measures what is missing. */
+static void short_of_memory(void)
+{
+    enum { ROWS = 8, K = 16, STEP = 7 };
+    int64_t x_dim[] = {ROWS, K}, w_dim[] = {K, K}, used;
+    int64_t n = 1;
+    int refused = 0;
+    do {
+        mr_device *dev = NULL;
+        mr_exec *e = NULL;
+        mr_graph *g = NULL;
+        mr_program *p = NULL;
+        mr_ref in[3] = {MR_NONE, MR_NONE, MR_NONE}, y;
+        double seconds = 0;
+        OK(mr_device_open("cpu", 1, &dev));
+        OK(mr_exec_plan(&dev->facts, NULL, NULL, &e));
+        mr_exec_rates(e, dev);
+        OK(mr_graph_new(NULL, NULL, &g));
+        OK(mr_graph_input(g, "x", MR_F32, 2, x_dim, &in[0]));
+        OK(mr_graph_input(g, "w", MR_F32, 2, w_dim, &in[1]));
+        OK(mr_graph_add(g, "linear", MR_NO_ATTRS, in, 3, &y));
+        OK(mr_graph_output(g, "y", y));
+        OK(mr_graph_finish(g));
+        OK(mr_exec_compile(e, g, &p));
+        used = mr_alloc_count();
+        mr_alloc_fail_at(n);
+        mr_status st = mr_program_seconds(p, &seconds);
+        mr_alloc_fail_at(0);
+        used = mr_alloc_count() - used;
+        CHECK(st == MR_OK || st == MR_E_MEMORY);
+        CHECK(st == MR_OK || !dev->measured[0]);
+        refused += st != MR_OK;
+        OK(mr_program_seconds(p, &seconds));
+        CHECK(seconds > 0 && seconds < 1);
+        mr_exec_free(e);
+        mr_graph_free(g);
+        mr_device_close(dev);
+        n += STEP;
+    } while (used >= n - STEP); // the last failure came after the prediction
+    CHECK(refused > 10);
+}
+
 int main(void)
 {
     mr_device *dev = NULL;
     arithmetic();
+    short_of_memory();
     beside();
     kinds();
     OK(mr_device_open("cpu", 1, &dev));
