@@ -62,6 +62,16 @@ describe("scripts/lint", function()
     end)
   end
 
+  it("refuses doc comments with a tag that nothing reads", function()
+    tree:write("lua/a.lua", "--- Twice.\n---@param n number\n---@return number\nreturn {}\n")
+    assert.equal(0, select(2, lint()))
+    tree:write("lua/a.lua", "--- Twice.\n---@rows of an index\nreturn {}\n")
+    local output, code = lint()
+    assert.equal(1, code, output)
+    assert.is_truthy(output:find("lua/a.lua:2:---@rows of an index", 1, true), output)
+    assert.is_truthy(output:find("lint: an unknown tag", 1, true), output)
+  end)
+
   it("refuses lines of Markdown beyond 120 columns, but not tables and code", function()
     local long = ("word "):rep(25)
     tree:write("docs/a.md", ("| %s |\n\n    %s\n\n```\n%s\n```\n"):format(long, long, long))
