@@ -104,53 +104,36 @@ static void end(void)
 /* Requests a decoder with these descriptors; *pid: its id, or -errno. */
 static guard_waited ask(const int fd[2], pid_t *pid)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-    } room = {0};
-    char byte = 0;
-    struct iovec part = {&byte, 1};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = room.bytes,
-                       .msg_controllen = sizeof room.bytes};
-    struct cmsghdr *head = CMSG_FIRSTHDR(&m);
+    guard_letter letter;
+    struct msghdr *m = guard_letter_open(&letter);
+    struct cmsghdr *head = CMSG_FIRSTHDR(m);
     head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS;
     head->cmsg_len = CMSG_LEN(2 * sizeof(int));
     memcpy(CMSG_DATA(head), fd, 2 * sizeof(int));
-    if (sendmsg(server.sock, &m, MSG_NOSIGNAL) != 1)
+    if (sendmsg(server.sock, m, MSG_NOSIGNAL) != 1)
         return GUARD_ENDED;
     return guard_wait(server.sock, GUARD_START_S, pid, sizeof *pid);
 }
 
-mr_status fork_server_fail(const char *why)
-{
-    return mr_fail(MR_E_FAIL, "cannot start a process that decodes: %s", why);
-}
+#define CANNOT "cannot start a process that decodes: "
 
 mr_status fork_server_refused(int err)
 {
     const char *try = err == EMFILE   ? "; try: a larger limit of open files (ulimit -n)"
                       : err == EAGAIN ? "; try: a larger limit of processes (ulimit -u)"
                                       : "";
-    char why[128];
-    snprintf(why, sizeof why, "%s%s", strerror(err), try);
-    return fork_server_fail(why);
+    return mr_fail(MR_E_FAIL, CANNOT "%s%s", strerror(err), try);
 }
 
-static mr_status answered(guard_waited came, pid_t *pid)
+mr_status fork_server_silent(guard_waited came)
 {
-    if (came == GUARD_ANSWERED && *pid > 0)
-        return MR_OK;
-    const int err = -*pid;
-    *pid = 0;
-    switch (came) {
-    case GUARD_ANSWERED: return fork_server_refused(err);
-    case GUARD_STOPPED: return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
-    case GUARD_LATE: return fork_server_fail("it does not answer");
-    case GUARD_ENDED: break;
-    }
-    return fork_server_fail("it exited at once");
+    if (came == GUARD_STOPPED)
+        return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
+    if (came == GUARD_LATE)
+        return mr_fail(MR_E_FAIL, CANNOT "no answer within %d s; try: again on a less busy host",
+                       GUARD_START_S);
+    return mr_fail(MR_E_FAIL, CANNOT "it exited at once; try: dmesg, which says whether memory was "
+                                     "short");
 }
 
 mr_status fork_server_start(int sock, int memory, pid_t *pid)
@@ -168,7 +151,11 @@ mr_status fork_server_start(int sock, int memory, pid_t *pid)
             end();
     }
     pthread_mutex_unlock(&server.lock);
-    return err ? fork_server_refused(err) : answered(came, pid);
+    if (!err && came != GUARD_ANSWERED)
+        return fork_server_silent(came);
+    err = *pid < 0 ? -*pid : err;
+    *pid = MR_MAX(*pid, 0);
+    return err ? fork_server_refused(err) : MR_OK;
 }
 
 void fork_server_hold(void)

@@ -69,11 +69,7 @@ static mr_status start_once(mr_media_worker *w, bool *died)
     snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, c->text);
     st = c->status;
     end(w);
-    if (came == GUARD_STOPPED)
-        return mr_fail(MR_E_STOPPED, "stopped by Ctrl-C");
-    return came == GUARD_ANSWERED
-               ? mr_fail(st, "%s", text)
-               : fork_server_fail(came == GUARD_LATE ? "it does not answer" : "it exited at once");
+    return came == GUARD_ANSWERED ? mr_fail(st, "%s", text) : fork_server_silent(came);
 }
 
 static mr_status start(mr_media_worker *w)

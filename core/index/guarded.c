@@ -58,6 +58,16 @@ mr_status guard_reserve(guard_memory *m, int64_t n_keys, size_t bytes)
     return MR_OK;
 }
 
+struct msghdr *guard_letter_open(guard_letter *l)
+{
+    *l = (guard_letter){.part = {&l->byte, 1}};
+    l->message = (struct msghdr){.msg_iov = &l->part,
+                                 .msg_iovlen = 1,
+                                 .msg_control = l->room,
+                                 .msg_controllen = sizeof l->room};
+    return &l->message;
+}
+
 /* ---- answering ---- */
 
 static mr_status answer_scan(const mr_media *media, mr_media_worker *w, guard_memory *m)
@@ -146,19 +156,11 @@ static void settle(int sock)
 // Waits for a request; it contains the descriptors of a decoder's socket and memory.
 static bool next(int sock, int fd[2])
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-    } room;
-    char byte;
-    struct iovec part = {&byte, 1};
-    struct msghdr m = {.msg_iov = &part,
-                       .msg_iovlen = 1,
-                       .msg_control = room.bytes,
-                       .msg_controllen = sizeof room.bytes};
-    if (recvmsg(sock, &m, 0) != 1)
+    guard_letter letter;
+    struct msghdr *m = guard_letter_open(&letter);
+    if (recvmsg(sock, m, 0) != 1)
         return false;
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&m);
+    const struct cmsghdr *head = CMSG_FIRSTHDR(m);
     if (!head || head->cmsg_type != SCM_RIGHTS || head->cmsg_len != CMSG_LEN(2 * sizeof(int)))
         return false;
     memcpy(fd, CMSG_DATA(head), 2 * sizeof(int));

@@ -8,6 +8,7 @@
 #include <lmdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 /* ---- bytes.c: growing output, checked input, little endian ---- */
 
@@ -398,9 +399,7 @@ typedef struct guard_memory {
  * gets copies of both descriptors.
  * Threads: any. Errors: MR_E_FAIL, MR_E_STOPPED; *pid is 0 then. */
 mr_status fork_server_start(int sock, int memory, pid_t *pid);
-/* Report a process that did not start. */
-mr_status fork_server_fail(const char *why);
-/* The same for an errno; the error names the limit to raise. */
+/* The error of a process that could not be started: MR_E_FAIL, which names the limit to raise. */
 mr_status fork_server_refused(int err);
 /* Count the workers in use. The release of the last one ends the server. */
 void fork_server_hold(void);
@@ -417,6 +416,17 @@ static inline guard_crate *guard_crate_of(const guard_memory *m)
 typedef enum guard_waited { GUARD_ANSWERED, GUARD_ENDED, GUARD_LATE, GUARD_STOPPED } guard_waited;
 guard_waited guard_wait(int sock, double seconds, void *answer, size_t bytes);
 enum { GUARD_START_S = 60 };
+/* The error of a process that started and did not answer: MR_E_FAIL, or MR_E_STOPPED. */
+mr_status fork_server_silent(guard_waited came);
+/* A message of one byte with room for two descriptors. */
+typedef struct guard_letter {
+    _Alignas(size_t) char room[CMSG_SPACE(2 * sizeof(int))];
+    char byte;
+    struct iovec part;
+    struct msghdr message;
+} guard_letter;
+/* Prepare it for sendmsg or recvmsg; answers its message. */
+struct msghdr *guard_letter_open(guard_letter *l);
 /* Seconds after its deadline at which a process is killed; specs make it short. */
 extern double guard_grace_s;
 int64_t *guard_keys(const guard_memory *m);
