@@ -128,17 +128,6 @@ static mr_status receive_sealed(tcp_links *l, int link, void *data, size_t bytes
     return seal_open(way, data, bytes, tag);
 }
 
-static int port_at_other_end(int fd)
-{
-    struct sockaddr_storage at;
-    socklen_t n = sizeof at;
-    char host[64];
-    int port = 0;
-    if (getpeername(fd, (struct sockaddr *)&at, &n) == 0)
-        tcp_name_of(&at, n, host, sizeof host, &port);
-    return port;
-}
-
 /* The handshake of a new connection, on the side that connected; *said: the verdict of the rank
  * that listens. */
 static mr_status introduce(const rendezvous *m, int fd, int link, int to, verdict *said)
@@ -158,7 +147,7 @@ static mr_status introduce(const rendezvous *m, int fd, int link, int to, verdic
                      .size = p->size,
                      .link = link,
                      .port = m->port,
-                     .dialled = port_at_other_end(fd),
+                     .dialled = tcp_port_of(fd, true),
                      .hides = p->hides};
     MR_TRY(prove_draw(t.said.drawn));
     prove_hello(p->secret, &t, t.said.proof);
@@ -726,7 +715,7 @@ mr_status comm_rendezvous(const mr_tcp_place *p, mr_transport *shared, tcp_links
     if (st == MR_OK && p->rank == 0 && m.listener < 0)
         st = mr_tcp_listen(p->listen, p->port, p->ports, &m.listener, &m.port);
     else if (st == MR_OK && p->rank == 0)
-        fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = tcp_port_of(m.listener);
+        fcntl(m.listener, F_SETFL, O_NONBLOCK), m.port = tcp_port_of(m.listener, false);
     if (st == MR_OK)
         st = p->rank == 0 ? lead_rendezvous(&m) : join_rendezvous(&m);
     if (st != MR_OK)

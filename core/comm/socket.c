@@ -124,13 +124,14 @@ static mr_status find_where(const char *where, struct sockaddr_storage *at, sock
     return MR_OK;
 }
 
-int tcp_port_of(int fd)
+int tcp_port_of(int fd, bool peer)
 {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
     char host[64];
     int port = 0;
-    if (getsockname(fd, (struct sockaddr *)&at, &n) == 0)
+    struct sockaddr *end = (struct sockaddr *)&at;
+    if ((peer ? getpeername(fd, end, &n) : getsockname(fd, end, &n)) == 0)
         tcp_name_of(&at, n, host, sizeof host, &port);
     return port;
 }
@@ -147,7 +148,7 @@ mr_status mr_tcp_listen(const char *where, int first_port, int ports, int *fd, i
         if (try_listen(&at, bytes, first_port + i, fd) == MR_OK ||
             (all && errno == EAFNOSUPPORT &&
              try_listen(&four, sizeof(struct sockaddr_in), first_port + i, fd) == MR_OK)) {
-            *port = tcp_port_of(*fd);
+            *port = tcp_port_of(*fd, false);
             return MR_OK;
         }
         if (errno != EADDRINUSE)

@@ -15,8 +15,8 @@ int tcp_left_ms(double end);
 void tcp_set_port(struct sockaddr_storage *at, int port);
 /* The address of an end as text, "10.0.0.2", and its port unless `port` is NULL. */
 void tcp_name_of(const struct sockaddr_storage *at, socklen_t n, char *host, size_t cap, int *port);
-/* The port at which a socket listens; 0: it does not. */
-int tcp_port_of(int fd);
+/* The port of this end of a socket, or with `peer` of the other end; 0: it has none. */
+int tcp_port_of(int fd, bool peer);
 /* Read or, with `out`, write all bytes. Errors: MR_E_NODE */
 mr_status tcp_carry(int fd, void *data, size_t bytes, bool out, double end);
 /* Connect. Owns: caller closes *fd. Errors: MR_E_NODE */
