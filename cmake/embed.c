@@ -1,7 +1,8 @@
-/* embed ROOT OUT FILE...: write OUT, C source with the table mr_embedded of core/app/room.h, in which
- * each FILE (a path below ROOT) has its bytes. Modules of lua/ also have their bytecode, in OUT.code,
- * so that the program need not compile 200 of them at each start (30 ms). The assembler reads all
- * bytes, so that the compiler does not have to. Licence: Apache-2.0 */
+/* embed ROOT OUT FILE...: write OUT, C source with the table mr_embedded of core/app/room.h, in
+ * which each FILE (a path below ROOT) has its bytes. Modules of lua/ also have their bytecode, in
+ * OUT.code, so that the program need not compile 200 of them at each start (30 ms). The assembler
+ * reads all bytes, so that the compiler does not have to. Licence: Apache-2.0 */
+#include <errno.h>
 #include <lauxlib.h>
 #include <lua.h>
 #include <stdio.h>
@@ -21,6 +22,12 @@ static void fail(const char *what)
     exit(1);
 }
 
+static void fail_file(const char *path)
+{
+    fprintf(stderr, "embed: %s: %s\n", path, strerror(errno));
+    exit(1);
+}
+
 /* Append the bytecode of a module, with its lines; answers its size. */
 static long compile(lua_State *L, const char *full, const char *path, FILE *code)
 {
@@ -30,7 +37,7 @@ static long compile(lua_State *L, const char *full, const char *path, FILE *code
     luaL_Buffer text;
     FILE *f = fopen(full, "rb");
     if (!f)
-        fail(full);
+        fail_file(full);
     luaL_buffinit(L, &text);
     for (size_t n = LUAL_BUFFERSIZE; n == LUAL_BUFFERSIZE;) {
         n = fread(luaL_prepbuffer(&text), 1, LUAL_BUFFERSIZE, f);
@@ -43,7 +50,7 @@ static long compile(lua_State *L, const char *full, const char *path, FILE *code
     if (luaL_loadbufferx(L, bytes, n, name, "t") != LUA_OK)
         fail(lua_pushfstring(L, "lua/%s", lua_tostring(L, -1)));
     if (lua_dump(L, add, code, 0))
-        fail("cannot write bytecode");
+        fail_file("bytecode");
     lua_settop(L, 0);
     return ftell(code) - from;
 }
@@ -66,7 +73,7 @@ int main(int argc, char **argv)
     snprintf(path, sizeof path, "%s.code", argv[2]);
     FILE *code = fopen(path, "wb");
     if (!out || !code)
-        fail(argv[2]);
+        fail_file(argv[2]);
     long *sizes = calloc((size_t)argc, sizeof *sizes), at = 0;
     fprintf(out, "/* Made from the files it names by cmake/embed.c. */\n#include \"app/room.h\"\n");
     for (int i = 3; i < argc; i++) {
@@ -90,7 +97,7 @@ int main(int argc, char **argv)
     for (int i = 3; i < argc; i++) {
         snprintf(path, sizeof path, "%s/%s", root, argv[i]);
         if (stat(path, &about))
-            fail(path);
+            fail_file(path);
         fprintf(out, "    {\"%s\", file_%d, %lld, ", argv[i], i, (long long)about.st_size);
         if (sizes[i])
             fprintf(out, "code_%d, %ld},\n", i, sizes[i]);
@@ -99,6 +106,6 @@ int main(int argc, char **argv)
     }
     fprintf(out, "    {0, 0, 0, 0, 0}\n};\nconst char mr_embedded_lua[] = \"%s\";\n", LUA_RELEASE);
     if (fclose(out) || fclose(code))
-        fail("cannot write");
+        fail_file(argv[2]);
     return 0;
 }
