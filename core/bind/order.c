@@ -216,8 +216,8 @@ static const mr_bind_entry order_entries[] = {
              "An upper limit of the number of micro-batches; math.maxinteger: unknown."),
     MR_ENTRY("begin", order_begin, "(epoch: integer)", "Continue with this epoch of every source."),
     MR_ENTRY("batches", order_batches, "(): integer",
-             "The number of micro-batches of the current epochs of the sources, or of those that "
-             "have just ended."),
+             "The number of micro-batches in the current epoch of each source, or in the one that "
+             "has just ended."),
     MR_ENTRY_END};
 static const mr_bind_face order_face = {
     "mr.Order", "The micro-batches of an index in order, epoch after epoch.", order_entries,

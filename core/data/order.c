@@ -511,7 +511,7 @@ static mr_status listed_row(mr_order *o, uint64_t row, uint64_t *id, uint64_t *k
     return MR_OK;
 }
 
-// find sample j of those that this epoch draws from bucket b
+// find the j-th sample that this epoch draws from bucket b
 static mr_status sample_of(mr_order *o, int32_t b, uint64_t j, uint64_t *id, uint64_t *key)
 {
     if (o->lists)

@@ -19,7 +19,7 @@ peer.compile_s = 600
 peer.clip_s = 600
 local END_SHARE = 2 / 3
 
---- Finds an interpreter that can import a module; nil: there is none.
+--- Finds an interpreter that can import a module; nil: no interpreter can.
 ---@param named string|nil   the only interpreter to try
 ---@param module string|nil  absent: torch
 function peer.python(named, module)

@@ -98,8 +98,8 @@ function Entry.__tostring(self)
     self.dtype, listing.size(self.bytes))
 end
 
---- A tensor by name, not read yet; nil if there is none. Raises an error if the file has a tensor
--- of this name that cannot be read.
+--- A tensor by name, not read yet; nil if the checkpoint has no such tensor. Raises an error if it
+-- has one that cannot be read.
 ---@param ckpt mr.Checkpoint
 ---@param name string
 ---@return moonreel.Entry|nil

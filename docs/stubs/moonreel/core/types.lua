@@ -824,7 +824,7 @@ function Order:most() end
 ---@param epoch integer
 function Order:begin(epoch) end
 
---- The number of micro-batches of the current epochs of the sources, or of those that have just ended.
+--- The number of micro-batches in the current epoch of each source, or in the one that has just ended.
 ---@return integer
 function Order:batches() end
 
