@@ -1,12 +1,18 @@
-local core = require "moonreel.core.bench"
+local base, core = require "moonreel.core.base", require "moonreel.core.bench"
 
 describe("convolutions", function()
   it("holds convolutions beside the product peak and what a peer says", function()
     local conv = require "moonreel.bench.conv"
-    local rows, peak = conv.rows, core.product_peak
+    local rows, peak, clock = conv.rows, core.product_peak, base.now_s
     -- looking for the best product takes seconds
     core.product_peak = function() return {m = 64, n = 64, k = 64, own = true} end
-    finally(function() conv.rows, core.product_peak = rows, peak end)
+    -- each look at the clock takes a tick, so that another process changes no time
+    local now, tick = 0, 1e-3
+    base.now_s = function()
+      now = now + tick
+      return now
+    end
+    finally(function() conv.rows, core.product_peak, base.now_s = rows, peak, clock end)
     conv.rows = {{what = "pictures", x = {1, 1, 6, 5, 8}, filters = 8, kernel = {1, 3, 3},
       pad = {0, 0, 1, 1, 1, 1}},
       {what = "dc_ae", x = {1, 3, 4, 6, 8}, filters = 16, kernel = {3, 3, 3}, groups = 4,
@@ -14,6 +20,7 @@ describe("convolutions", function()
     local asked = {}
     local found = conv.measure({threads = 1, seconds = 0.01, dtype = "f32"}, function(row, machine)
       asked[#asked + 1] = row.what .. " " .. row.dtype .. " " .. machine.threads
+      tick = 5e-4 -- from the first answer on
       return 3 * row.seconds
     end)
     assert.same({"pictures f32 1", "dc_ae f32 1"}, asked)
@@ -26,9 +33,11 @@ describe("convolutions", function()
       end)
     assert.same({"dc_ae bf16", "dc_ae f32"}, asked)
     assert.near(2, narrow[1].f32_ratio / narrow[1].ratio, 1e-9)
+    -- a rate looks at the clock twice for a run, the fastest run once: the first row's is the one
+    -- after the answer
+    assert.near(12, found[1].ratio, 1e-6)
+    assert.near(6, found[2].ratio, 1e-6)
     for _, row in ipairs(found) do
-      -- the quickest run of ours is no slower than their median
-      assert.is_true(row.ratio >= 2.999, row.ratio)
       assert.is_true(row.of_peak > 0 and row.tflops > 0)
     end
     -- taps of all channels, twice, at each position
