@@ -1,5 +1,6 @@
 --- Sources as texts: the files below a folder, what a C file defines and uses, circles of files.
 local base = require "moonreel.core.base"
+local tokens = dofile "spec/support/tokens.lua"
 
 local sources = {}
 
@@ -18,31 +19,6 @@ function sources.files(folder, ending, into)
     end
   end
   return into
-end
-
--- C without comments, texts and characters
-local function bare(text)
-  local out, at = {}, 1
-  for from, mark in text:gmatch "()([\"'/])" do
-    local stop
-    if from < at then
-      goto next -- inside of one
-    elseif mark == "/" then
-      stop = text:match("^/%*.-%*/()", from) or text:match("^//[^\n]*()", from)
-    elseif mark == '"' or not text:find("^%x'%x", from - 1) then -- a quote may part digits
-      stop = from + 1
-      while stop <= #text and text:sub(stop, stop) ~= mark do
-        stop = stop + (text:sub(stop, stop) == "\\" and 2 or 1)
-      end
-      stop = stop + 1
-    end
-    if stop then
-      out[#out + 1] = text:sub(at, from - 1) .. (mark == "/" and " " or mark .. mark)
-      at = stop
-    end
-    ::next::
-  end
-  return table.concat(out) .. text:sub(at)
 end
 
 -- statements outside of functions, each with its body, if it has one
@@ -82,7 +58,7 @@ end
 -- its text by name.
 ---@return table { uses, declares, defines: [name] = true; own: [name] = text }
 function sources.names(text)
-  text = bare(text):gsub("\\\n", " ")
+  text = tokens.bare(text):gsub("\\\n", " ")
   local names = { uses = {}, declares = {}, defines = {}, own = {} }
   for _, statement in ipairs(statements(text)) do
     local name, calls = subject(statement)

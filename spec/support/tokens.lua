@@ -1,5 +1,6 @@
---- Sources in C, CUDA or Lua as tokens that know what is around them, for mutants.lua. It trusts in
--- the house's form: operators of two operands have spaces around them, signs of one have none.
+--- Sources in C, CUDA or Lua as tokens that know what is around them, for mutants.lua, and C
+-- without comments and texts, for sources.lua. It trusts in the house's form: operators of two
+-- operands have spaces around them, signs of one have none.
 local tokens = {}
 
 local function set(words)
@@ -21,17 +22,19 @@ end
 
 -- ---- one after the other ----
 
--- spaces, comments, what only nvcc compiles, lines of the preprocessor, assertions; kinds of all
--- others
-local SKIPPED = {
-  c = { "^%s+", "^//[^\n]*", "^/%*.-%*/", "^#ifdef __CUDACC__\n.-\n#e[^\n]*",
-    "^#if defined%(__CUDACC__%).-\n#e[^\n]*", "^#[^\n]*", "^assert%b();",
-    "^static_assert%b();", "^_Static_assert%b();" },
-  lua = { "^%s+", "^%-%-%[(=*)%[.-%]%1%]", "^%-%-[^\n]*" },
-}
-local KINDS = { { "name", { "^[%a_][%w_]*" } }, { "number", { "^%.?%d[%w_.]*" } },
+local COMMENTS = { "^//[^\n]*", "^/%*.-%*/" }
+local OTHERS = { { "name", { "^[%a_][%w_]*" } }, { "number", { "^%.?%d[%w_.]*" } },
   { "sign", { "^%.%.%.", "^<<=", "^>>=", "^[<>=!~]=", "^[-+*/%%|&^]=", "^&&", "^||", "^<<", "^>>",
     "^%->", "^%+%+", "^%-%-", "^//", "^%.%.", "^::", "^." } } }
+-- kinds of what is no text in quotes, those without a name first: spaces, comments, what only nvcc
+-- compiles, lines of the preprocessor, assertions. In plain C a quote may part digits.
+local KINDS = {
+  c = { { nil, { "^%s+", COMMENTS[1], COMMENTS[2], "^#ifdef __CUDACC__\n.-\n#e[^\n]*",
+    "^#if defined%(__CUDACC__%).-\n#e[^\n]*", "^#[^\n]*", "^assert%b();",
+    "^static_assert%b();", "^_Static_assert%b();" } }, table.unpack(OTHERS) },
+  lua = { { nil, { "^%s+", "^%-%-%[(=*)%[.-%]%1%]", "^%-%-[^\n]*" } }, table.unpack(OTHERS) },
+  plain = { { nil, COMMENTS }, { "plain", { "^[^\"'/%d]+", "^%d[%w_']*", "^/" } } },
+}
 
 -- the last byte of the text in quotes, or in long brackets of Lua, that begins at a place
 local function quoted(text, at, language)
@@ -52,7 +55,7 @@ local function lexeme(text, at, language)
   if last then
     return "text", last
   end
-  for _, kind in ipairs { { nil, SKIPPED[language] }, table.unpack(KINDS) } do
+  for _, kind in ipairs(KINDS[language]) do
     for _, pattern in ipairs(kind[2]) do
       last = select(2, text:find(pattern, at))
       if last then
@@ -82,6 +85,19 @@ function tokens.split(text, language)
     line, at = line + select(2, word:gsub("\n", "")), last + 1
   end
   return list
+end
+
+--- C whose texts in quotes are empty and whose comments are spaces.
+---@param text string
+---@return string
+function tokens.bare(text)
+  local out, at = {}, 1
+  while at <= #text do
+    local kind, last = lexeme(text, at, "plain")
+    out[#out + 1] = kind == "text" and '""' or kind and text:sub(at, last) or " "
+    at = last + 1
+  end
+  return table.concat(out)
 end
 
 -- ---- what they are to each other ----

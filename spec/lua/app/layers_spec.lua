@@ -51,7 +51,7 @@ describe("a source of C", function()
     typedef int (*type)(int);
     struct row { int first; };
     const char *(*pointed)(const char *path) = other_one;
-    int list[] = {3};
+    int list[] = {1'000, number_one};
     int work_on(struct row *r, int a) { return own(a) + r->member_one(a) + r[0].member_two(a); }
     MR_ROWS(some) = {.first = other_two};
   ]]
@@ -62,7 +62,7 @@ describe("a source of C", function()
     assert.equal("TWICE own", listed(names.own))
   end)
   it("uses names, but no members, texts and comments", function()
-    for _, name in ipairs { "other_one", "other_two", "other_twice", "own" } do
+    for _, name in ipairs { "other_one", "other_two", "other_twice", "own", "number_one" } do
       assert.is_true(names.uses[name], name)
     end
     for _, name in ipairs { "member_one", "member_two", "text_one", "comment_one",
