@@ -1,0 +1,61 @@
+--- What a run writes into its directory, and what it leaves where it cannot start.
+local base = require "moonreel.core.base"
+local demo_data = require "spec.support.demo_data"
+local run = require "moonreel.run"
+local settings = require "moonreel.settings"
+local small_run = require "spec.support.small_run"
+
+local runs = small_run.new()
+local bake, train, entries = runs.bake, small_run.train, small_run.entries
+
+describe("trainer.directory", function()
+  teardown(function() runs:remove() end)
+
+  it("writes a run directory with recipe, settings, journal and a last checkpoint", function()
+    local s = bake("steps=6", "name=plain")
+    local ok, code, lines, dir = train(s)
+    assert.is_true(ok, tostring(code))
+    assert.equal(0, code)
+    assert.equal(s.hash, settings.bake(dir .. "/recipe.lua").hash)
+    assert.equal(s.hash, settings.load(dir .. "/settings.json").hash)
+    assert.same({6}, require("moonreel.ckpt").steps(dir))
+    local steps = entries(dir, "step")
+    assert.equal(6, #steps)
+    for i, e in ipairs(steps) do
+      assert.equal(i, e.step)
+      for _, field in ipairs{"loss", "grad_norm", "lr", "t", "data_wait_s", "bytes", "time_s"} do
+        assert.is_true(type(e[field]) == "number", field)
+      end
+      assert.matches("^%x+$", e.keys)
+    end
+    assert.equal(6, entries(dir, "end")[1].step)
+    local start = entries(dir, "start")[1]
+    assert.equal(6, start.total)
+    local index <close> = require("moonreel.data").open(demo_data.path())
+    assert.equal(index.meta.fp_order, start.dataset)
+    assert.same({}, entries(dir, "error"))
+    assert.matches("^bucket 32px 6x32x32: batch 8, 250 samples, peak [%d.]+ MiB, about [%d.]+ ms a "
+      .. "step$", lines[2])
+  end)
+
+  it("refuses a second trainer on the same run directory", function()
+    local inner
+    local ok, code = train(bake("steps=2", "name=twice"), function(r)
+      inner = table.pack(pcall(run.lock, r.dir))
+    end)
+    assert.is_true(ok, tostring(code))
+    assert.is_false(inner[1])
+    assert.equal("MR_E_LOCK", inner[2].code)
+  end)
+
+  it("leaves nothing behind when it cannot start", function()
+    local empty = runs.out .. "/empty"
+    for _, change in ipairs{"dataset.data_path=" .. runs.out .. "/none.mrx", "model.num_heads=3",
+        "resolutions.32px.pixels=99999"} do
+      local ok, err = train(bake("steps=2", "outputs=" .. empty, change))
+      assert.is_false(ok)
+      assert.is_true(err.exit >= 3)
+      assert.same({}, base.list_dir(empty))
+    end
+  end)
+end)
