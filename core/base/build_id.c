@@ -12,14 +12,12 @@
 static const char SELF[] = "/proc/self/exe";
 enum { SEGMENTS = 64 }; // more than linkers create
 
-/* Hashes one loaded segment. Leaves out the ELF header at the start of the first segment: it
- * contains the position of the section table, which strip moves. */
-static mr_status hash_segment(int fd, const ElfW(Phdr) * segment, mr_hash128 *out)
+/* Hashes one loaded segment without its first `skipped` bytes. */
+static mr_status hash_segment(int fd, const ElfW(Phdr) * segment, uint64_t skipped, mr_hash128 *out)
 {
-    const uint64_t skipped = segment->p_offset == 0 ? sizeof(ElfW(Ehdr)) : 0;
     if (segment->p_filesz < skipped)
-        return mr_fail(MR_E_FORMAT, "%s: a segment has %llu bytes, expected at least an ELF header",
-                       SELF, (unsigned long long)segment->p_filesz);
+        return mr_fail(MR_E_FORMAT, "%s: a segment has %llu bytes, expected at least %llu of heads",
+                       SELF, (unsigned long long)segment->p_filesz, (unsigned long long)skipped);
     const size_t n = (size_t)(segment->p_filesz - skipped);
     char *bytes = mr_alloc(n + 1);
     if (!bytes)
@@ -42,9 +40,12 @@ static mr_status hash_program(int fd, mr_hash128 *out)
         return mr_fail(MR_E_FORMAT, "%s: %d segments of %d bytes each", SELF, head.e_phnum,
                        head.e_phentsize);
     MR_TRY(mr_file_read_at(fd, table, head.e_phnum * sizeof table[0], (int64_t)head.e_phoff, SELF));
+    // the ELF header and the table of segments behind it do not count: the header contains the
+    // position of the section table, which strip moves, and strip rounds sizes in the table
+    const uint64_t heads = head.e_phoff + head.e_phnum * sizeof table[0];
     for (int i = 0; i < head.e_phnum; i++)
         if (table[i].p_type == PT_LOAD)
-            MR_TRY(hash_segment(fd, &table[i], &hashes[n++]));
+            MR_TRY(hash_segment(fd, &table[i], table[i].p_offset ? 0 : heads, &hashes[n++]));
     *out = mr_hash128_of(hashes, (size_t)n * sizeof hashes[0]);
     return MR_OK;
 }

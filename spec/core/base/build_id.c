@@ -70,6 +70,12 @@ int main(int argc, char **argv)
     head->e_shnum = 0;
     of_copy(bytes, n - 1, there);
     CHECK_STR(there, here);
+    // strip rounds the size of what each thread has
+    ElfW(Phdr) *segments = (ElfW(Phdr) *)(bytes + head->e_phoff);
+    for (int i = 0; i < head->e_phnum; i++)
+        segments[i].p_memsz += segments[i].p_type == PT_TLS;
+    of_copy(bytes, n - 1, there);
+    CHECK_STR(there, here);
     // a real strip, where one is installed
     snprintf(command, sizeof command, "strip -o %s/stripped /proc/%d/exe 2>/dev/null", dir,
              (int)getpid());
