@@ -49,10 +49,11 @@ test: setup
 lint:
 	@scripts/lint
 
-# specs ask for impossible sizes on purpose: they expect NULL, as from malloc
+# specs ask for impossible sizes on purpose: they expect NULL, as from malloc. What is undefined ends a spec, too
 asan: setup
 	@$(MAKE) --no-print-directory specs PRESET=asan
-	@SPEC_LIMIT=3600 ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS scripts/test build/asan
+	@SPEC_LIMIT=3600 ASAN_OPTIONS=allocator_may_return_null=1:$$ASAN_OPTIONS UBSAN_OPTIONS=halt_on_error=1:$$UBSAN_OPTIONS \
+	    scripts/test build/asan
 
 # oneDNN is left out: its thread library is not built for the sanitizer, which would call every hand-over
 # between its threads a race. Fixed addresses, where the system grants them, because the
