@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 typedef struct world_options {
-    int rank, size, meeting, port, ports, listener, secret_fd, first, near;
+    int rank, size, segment, port, ports, listener, secret_fd, first, n_local;
     int64_t fence;
     const char *host, *run, *secret, *listen;
     double deadline_s, lost_after_s;
@@ -19,7 +19,7 @@ typedef struct world_options {
 const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_INT("rank", world_options, rank, 0, 0, "Rank of this process."),
     MR_BIND_INT("size", world_options, size, 1, 1, "Ranks of the run; 1 needs no transport."),
-    MR_BIND_INT("meeting", world_options, meeting, -1, -1,
+    MR_BIND_INT("segment", world_options, segment, -1, -1,
                 "Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP."),
     MR_BIND_STR("host", world_options, host, "Host of rank 0, for TCP; nil: no TCP."),
     MR_BIND_INT("port", world_options, port, 0, 0, "Port at which rank 0 listens."),
@@ -36,8 +36,8 @@ const mr_bind_field mr_bind_world_fields[] = {
     MR_BIND_BOOL("encrypt", world_options, encrypt,
                  "Messages between ranks are encrypted; needs a secret."),
     MR_BIND_INT("first", world_options, first, 0, 0, "First rank of this host."),
-    MR_BIND_INT("near", world_options, near, 0, 0,
-                "Number of ranks that share `meeting`, with TCP."),
+    MR_BIND_INT("n_local", world_options, n_local, 0, 0,
+                "Number of ranks that share `segment`, with TCP."),
     MR_BIND_NUM("lost_after_s", world_options, lost_after_s, 10,
                 "Seconds without an answer after which a host is lost, with TCP."),
     MR_BIND_NUM("deadline_s", world_options, deadline_s, 600, "Most seconds that a call waits."),
@@ -75,13 +75,13 @@ static mr_status open_tcp(const world_options *o, mr_transport **transport)
                       .fence = (uint64_t)o->fence,
                       .deadline_s = o->deadline_s,
                       .first = o->first,
-                      .near = o->near,
+                      .n_local = o->n_local,
                       .lost_after_s = o->lost_after_s};
     mr_transport *shared = NULL;
     char text[SECRET_BYTES];
     MR_TRY(secret_of(o, text, &p.secret));
-    if (o->meeting >= 0)
-        MR_TRY(mr_segment_join(o->meeting, o->rank - o->first, o->near, &shared));
+    if (o->segment >= 0)
+        MR_TRY(mr_segment_join(o->segment, o->rank - o->first, o->n_local, &shared));
     return mr_tcp_transport(&p, shared, transport);
 }
 
@@ -92,8 +92,8 @@ static mr_status open_transport(const world_options *o, mr_transport **transport
         return MR_OK;
     if (o->host)
         return open_tcp(o, transport);
-    return o->meeting < 0 ? mr_mpi_transport(o->rank, o->size, o->deadline_s, transport)
-                          : mr_segment_join(o->meeting, o->rank, o->size, transport);
+    return o->segment < 0 ? mr_mpi_transport(o->rank, o->size, o->deadline_s, transport)
+                          : mr_segment_join(o->segment, o->rank, o->size, transport);
 }
 
 int mr_bind_world(lua_State *L)

@@ -51,7 +51,7 @@ static int hearing; /* number of launches */
 
 static const char *const place[] = {
     "MOONREEL_RANK",    "MOONREEL_WORLD_SIZE", "MOONREEL_LOCAL_RANK", "MOONREEL_LOCAL_SIZE",
-    "MOONREEL_MEETING", "MOONREEL_PAGE",       "MOONREEL_LAUNCH"};
+    "MOONREEL_SEGMENT", "MOONREEL_PAGE",       "MOONREEL_LAUNCH"};
 
 static void set_number(const char *name, int value)
 {
@@ -136,7 +136,7 @@ static mr_status start(mr_ranks *l, char *const *argv)
     if (shares)
         set_number("OMP_NUM_THREADS", MR_MAX(1, (int)sysconf(_SC_NPROCESSORS_ONLN) / l->ranks));
     set_number("MOONREEL_WORLD_SIZE", l->world), set_number("MOONREEL_LOCAL_SIZE", l->ranks);
-    set_number("MOONREEL_MEETING", mr_segment_fd(l->segment));
+    set_number("MOONREEL_SEGMENT", mr_segment_fd(l->segment));
     set_number("MOONREEL_PAGE", mr_life_fd(l->page));
     setenv("MOONREEL_LAUNCH", l->about.token, 1);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -75,9 +75,9 @@ typedef struct rendezvous {
 } rendezvous;
 
 // ranks of this host communicate through shared memory and need no connection
-static bool is_near(const mr_tcp_place *p, int rank)
+static bool is_local(const mr_tcp_place *p, int rank)
 {
-    return rank >= p->first && rank < p->first + p->near;
+    return rank >= p->first && rank < p->first + p->n_local;
 }
 
 /* The name of this host in messages. */
@@ -339,7 +339,7 @@ static mr_status look_for_losses(const rendezvous *m)
     char why[900];
     mr_status st = MR_OK;
     for (int r = 0; r < m->p->size && st == MR_OK; r++)
-        if (m->links[r].fd[LINK_CONTROL] >= 0 && !is_near(m->p, r))
+        if (m->links[r].fd[LINK_CONTROL] >= 0 && !is_local(m->p, r))
             st = look_at_control(m, r);
     return m->shared->ops->aborted(m->shared, why, sizeof why) ? mr_fail(MR_E_NODE, "%s", why) : st;
 }
@@ -360,7 +360,7 @@ static void list_missing(const rendezvous *m, int link, char *text, size_t cap)
     text[0] = 0;
     for (int r = m->p->rank + 1; r < m->p->size; r++) {
         const tcp_links *l = &m->links[r];
-        if (link == LINK_CONTROL ? l->fd[link] >= 0 : is_near(m->p, r) || has_all(l))
+        if (link == LINK_CONTROL ? l->fd[link] >= 0 : is_local(m->p, r) || has_all(l))
             continue;
         if (missing++ < 8)
             n += (size_t)snprintf(text + n, cap - n, n ? ", %d" : "%d", r);
@@ -468,7 +468,7 @@ static bool is_loopback(const char *host)
 
 /* Listen for the ranks above this one, at the address from which this one has connected to rank 0:
  * rank 0 sends it to them. */
-static mr_status listen_beside(rendezvous *m, int fd)
+static mr_status listen_at_same_port(rendezvous *m, int fd)
 {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
@@ -503,7 +503,7 @@ static mr_status try_first(rendezvous *m, const struct addrinfo *list, verdict *
                 continue;
             }
             m->reached = true;
-            st = listen_beside(m, fd);
+            st = listen_at_same_port(m, fd);
             if (st != MR_OK) {
                 tcp_close(&fd);
                 return st;
@@ -631,7 +631,7 @@ static int expected(const rendezvous *m)
 {
     int n = 0;
     for (int r = m->p->rank + 1; r < m->p->size; r++)
-        n += !is_near(m->p, r);
+        n += !is_local(m->p, r);
     return n;
 }
 
@@ -670,7 +670,7 @@ static mr_status join_rendezvous(rendezvous *m)
         snprintf(m->links[r].where, sizeof m->links[r].where, "%s", m->seats[r].host);
     }
     for (int r = 0; r < p->rank; r++)
-        for (int link = 0; link < LINKS && !is_near(p, r); link++)
+        for (int link = 0; link < LINKS && !is_local(p, r); link++)
             if (m->links[r].fd[link] < 0)
                 MR_TRY(reach(m, r, link));
     return wait_for(m, expected(m) * LINKS, 0);
@@ -691,11 +691,11 @@ static mr_status check(const mr_tcp_place *p)
     if (p->size < 1 || p->rank < 0 || p->rank >= p->size)
         return mr_fail(MR_E_USAGE, "rank is %d of %d ranks; expected 0 to %d", p->rank, p->size,
                        p->size - 1);
-    if (p->near && (p->rank < p->first || p->rank >= p->first + p->near || p->first < 0 ||
-                    p->first + p->near > p->size))
+    if (p->n_local && (p->rank < p->first || p->rank >= p->first + p->n_local || p->first < 0 ||
+                       p->first + p->n_local > p->size))
         return mr_fail(MR_E_USAGE,
                        "rank is %d; expected one of the %d ranks of its host, from %d on", p->rank,
-                       p->near, p->first);
+                       p->n_local, p->first);
     if (p->listener < 0 && (p->port < 1 || p->port + MR_MAX(p->ports, 1) - 1 > 65535))
         return mr_fail(MR_E_USAGE, "port is %d; expected 1 to 65535", p->port);
     char who[32];
@@ -728,7 +728,7 @@ mr_status comm_rendezvous(const mr_tcp_place *p, mr_transport *shared, tcp_links
     tcp_close(&m.listener);
     // ranks of this host needed the connection to rank 0 only for the rendezvous
     for (int r = 0; r < p->size; r++)
-        if (is_near(p, r))
+        if (is_local(p, r))
             tcp_hang_up(&links[r], LINK_CONTROL);
     mr_free(m.seats), mr_free(m.guests);
     return st;

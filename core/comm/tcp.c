@@ -93,7 +93,7 @@ static tcp_transport *tcp_of(mr_transport *w)
     return (tcp_transport *)w;
 }
 
-static bool is_near(const tcp_transport *t, int rank)
+static bool is_local(const tcp_transport *t, int rank)
 {
     return rank >= t->first && rank < t->first + t->shared->size;
 }
@@ -190,7 +190,7 @@ static mr_status send_sealed(tcp_transport *t, half_out *h, mr_parcel *p)
 static mr_status send_parcel(mr_transport *w, mr_parcel *p)
 {
     tcp_transport *t = tcp_of(w);
-    if (is_near(t, p->peer))
+    if (is_local(t, p->peer))
         return on_shared(t, p, t->shared->ops->send);
     half_out *h = &t->peers[p->peer].out[p->lane];
     if (!p->headed)
@@ -266,7 +266,7 @@ static mr_status receive_bytes(tcp_transport *t, half_in *h, mr_parcel *p)
 static mr_status receive_parcel(mr_transport *w, mr_parcel *p)
 {
     tcp_transport *t = tcp_of(w);
-    if (is_near(t, p->peer))
+    if (is_local(t, p->peer))
         return on_shared(t, p, t->shared->ops->receive);
     half_in *h = &t->peers[p->peer].in[p->lane];
     return p->headed ? receive_bytes(t, h, p) : receive_head(t, h, p);
@@ -276,7 +276,7 @@ static void drop(mr_transport *w, mr_parcel *p)
 {
     // a message that is partly transferred stays so: the world has ended
     tcp_transport *t = tcp_of(w);
-    if (is_near(t, p->peer))
+    if (is_local(t, p->peer))
         t->shared->ops->drop(t->shared, p);
 }
 
@@ -395,7 +395,7 @@ static void hear(tcp_transport *t, int rank)
 static bool has_left(mr_transport *w, int rank)
 {
     tcp_transport *t = tcp_of(w);
-    if (is_near(t, rank))
+    if (is_local(t, rank))
         return t->shared->ops->left(t->shared, rank - t->first);
     if (!atomic_load(&t->peers[rank].left))
         return false;
@@ -508,7 +508,7 @@ static mr_status open_transport(tcp_transport *t, const mr_tcp_place *place)
     if (!t->shared) {
         MR_TRY(mr_segment_new(1, &t->own));
         MR_TRY(mr_segment_transport(t->own, 0, &t->shared));
-        p.first = p.rank, p.near = 1;
+        p.first = p.rank, p.n_local = 1;
     }
     t->first = p.first, t->run = p.run, t->fence = p.fence;
     t->links = mr_calloc(n, sizeof *t->links), t->peers = mr_calloc(n, sizeof *t->peers);

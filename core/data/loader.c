@@ -355,7 +355,7 @@ static mr_status tell_excluded(mr_loader *l, int32_t source, char **text)
     char *keys;
     MR_TRY(quarantine_text(l->sources[source].bad, l->position.at[source].epoch, &keys));
     mr_text_put(&all, keys, strlen(keys));
-    tail_put_beside(l->sources[source].saved, &all);
+    tail_put_list(l->sources[source].saved, &all);
     mr_free(keys);
     return mr_text_end(&all, text);
 }

@@ -60,7 +60,7 @@ mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key)
 // most samples that a brief state names itself
 enum { BRIEF = 64 };
 
-static bool is_beside(const mr_tail *t)
+static bool is_listed(const mr_tail *t)
 {
     return t && t->n > BRIEF;
 }
@@ -78,7 +78,7 @@ void tail_put(const mr_tail *t, bool brief, mr_text *out)
 {
     if (!t || !t->n)
         return;
-    if (!brief || !is_beside(t)) {
+    if (!brief || !is_listed(t)) {
         put_all(t, out);
         return;
     }
@@ -90,9 +90,9 @@ void tail_put(const mr_tail *t, bool brief, mr_text *out)
     mr_free(all.data);
 }
 
-void tail_put_beside(const mr_tail *t, mr_text *out)
+void tail_put_list(const mr_tail *t, mr_text *out)
 {
-    if (!is_beside(t))
+    if (!is_listed(t))
         return;
     mr_text_add(out, "\n");
     put_all(t, out);
@@ -109,7 +109,7 @@ static const char *line_of(const char *text, const char *begin, size_t *n)
     return p;
 }
 
-mr_status mr_position_whole(const char *text, const char *beside, char **out)
+mr_status mr_position_whole(const char *text, const char *list, char **out)
 {
     size_t n, n_all = 0;
     uint64_t hash, count;
@@ -117,20 +117,20 @@ mr_status mr_position_whole(const char *text, const char *beside, char **out)
     *out = NULL;
     mr_text whole = {0};
     if (brief) {
-        all = beside ? line_of(beside, "\ntail ", &n_all) : NULL;
+        all = list ? line_of(list, "\ntail ", &n_all) : NULL;
         // the line of the list is the last one of its text, and can lack the line break
-        mr_text list = {0};
-        mr_text_put(&list, all ? all : "", n_all ? n_all - 1 : 0);
-        mr_text_put(&list, "\n", 1);
-        bool good = !list.failed && all &&
+        mr_text line = {0};
+        mr_text_put(&line, all ? all : "", n_all ? n_all - 1 : 0);
+        mr_text_put(&line, "\n", 1);
+        bool good = !line.failed && all &&
                     sscanf(brief, "tail @%16" SCNx64 " %" SCNu64, &hash, &count) == 2 &&
-                    mr_hash64(list.data, list.used) == hash;
+                    mr_hash64(line.data, line.used) == hash;
         if (good) {
             mr_text_put(&whole, text, (size_t)(brief - text));
-            mr_text_put(&whole, list.data, list.used);
+            mr_text_put(&whole, line.data, line.used);
             mr_text_put(&whole, brief + n, strlen(brief + n));
         }
-        mr_free(list.data);
+        mr_free(line.data);
         if (!good)
             return mr_fail(MR_E_DATA,
                            "the sampler state names samples that its last epoch left over, but the "

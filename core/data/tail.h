@@ -23,7 +23,7 @@ mr_status tail_add(mr_tail *t, int32_t bucket, uint64_t id, uint64_t key);
  * name of the line. If `brief`, a long list is replaced by its hash, and the list is a line of a
  * separate text. */
 void tail_put(const mr_tail *t, bool brief, mr_text *out);
-void tail_put_beside(const mr_tail *t, mr_text *out);
+void tail_put_list(const mr_tail *t, mr_text *out);
 mr_status tail_read(mr_order *o, const char *line, mr_tail **out);
 /* Move the part of its tail that an order has not drawn yet to another index, rule or subset. A
  * sample goes to the bucket of the same shape, or to the bucket of its key; without such a bucket

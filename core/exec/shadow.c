@@ -28,7 +28,7 @@ typedef struct shadow {
     bool demanded, quit;
     mr_event *awaited; /* work is due until this event is reached */
     mr_status failed;  /* the error of the first failed step that is not reported yet */
-    mr_error *story;
+    mr_error *error;
 } shadow;
 
 typedef struct worker_arg {
@@ -46,7 +46,7 @@ void mr_shadow_order(mr_device *dev, uint64_t number)
 static void fail(shadow *s)
 {
     if (s->failed == MR_OK)
-        s->failed = mr_error_last()->code, s->story = mr_error_copy(mr_error_last());
+        s->failed = mr_error_last()->code, s->error = mr_error_copy(mr_error_last());
     // work enqueued after a failure would read invalid data
     shadow_lanes_drop(&s->lanes);
 }
@@ -125,12 +125,12 @@ static mr_status drain(shadow *s)
 {
     settle(s);
     mr_status st = s->failed;
-    if (s->story)
-        mr_error_adopt(s->story);
+    if (s->error)
+        mr_error_adopt(s->error);
     else if (st != MR_OK)
         mr_fail(st, "a step failed, and there was no memory for its error report");
-    mr_error_free(s->story);
-    s->failed = MR_OK, s->story = NULL;
+    mr_error_free(s->error);
+    s->failed = MR_OK, s->error = NULL;
     s->dev.lost += st != MR_OK;
     return st;
 }
@@ -315,7 +315,7 @@ static void close_device(mr_device *dev)
 {
     shadow *s = (shadow *)dev;
     settle(s);
-    mr_error_free(s->story);
+    mr_error_free(s->error);
     pthread_mutex_lock(&s->lock);
     s->quit = true;
     pthread_cond_broadcast(&s->turn);

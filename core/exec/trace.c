@@ -139,7 +139,7 @@ static void put_edges(mr_text *t, const mr_program *p, double zero)
 
 /* Write the copies as in a sequence of runs: the inputs of this run, then those of the next run,
  * and the results of the previous run. Returns when the first step begins. */
-static double put_edges_beside(mr_text *t, const mr_program *p)
+static double put_copies(mr_text *t, const mr_program *p)
 {
     double taken = 0, in = 0, out = 0;
     for (int i = 0; i < p->n_slots; i++) {
@@ -168,7 +168,7 @@ static double put_edges_beside(mr_text *t, const mr_program *p)
 /* If the program uses side queues or transfers: write the same steps with their measured durations,
  * but started as soon as the schedule allows. For a synchronous device, this shows what another
  * device would overlap. */
-static mr_status put_beside(mr_text *t, const mr_program *p)
+static mr_status put_overlap(mr_text *t, const mr_program *p)
 {
     int n = p->n_run + p->n_copies;
     bool side = any_edge(p);
@@ -183,7 +183,7 @@ static mr_status put_beside(mr_text *t, const mr_program *p)
         seconds[i] = p->clocks[i].seconds;
     mr_schedule_play(mr_layout_schedule(p->layout), seconds, start);
     put_process(t, 2, p->exec->facts.device, ", queues side by side");
-    double taken = put_edges_beside(t, p);
+    double taken = put_copies(t, p);
     for (int i = 0; i < n; i++)
         put_step(t, p, i, 2, taken + start[i]);
     mr_free(seconds);
@@ -217,7 +217,7 @@ mr_status mr_program_trace(const mr_program *p, const char *path)
     for (int i = 0; i < p->n_run + p->n_copies; i++)
         put_step(&t, p, i, 1, p->clocks[i].start_s - zero);
     put_edges(&t, p, zero);
-    mr_status st = put_beside(&t, p);
+    mr_status st = put_overlap(&t, p);
     // the last event has no comma
     mr_text_add(&t, "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_sort_index\",\"args\":{"
                     "\"sort_index\":0}}\n]}\n");

@@ -11,7 +11,7 @@ typedef struct pass {
     /* per storage: last node that reads a value on it; INT32_MAX for outputs */
     int *last_read;
     unsigned *read_on; /* per storage: bit q: a node of queue q reads a value on it */
-    mr_ref *on;        /* per storage: a value on it; `beside` links to the others */
+    mr_ref *on;        /* per storage: a value on it; `sibling` links to the others */
     /* per value that existed before the joins: its last use; `earlier` links to the others. A use
      * is node * MR_MAX_IN + input. */
     int *use, *earlier, n_used;
@@ -104,7 +104,7 @@ static void count_reads(pass *p)
 static void put_on(pass *p, mr_ref x, int storage)
 {
     value *v = &p->g->values.at[x];
-    v->pub.storage = storage, v->beside = p->on[storage];
+    v->pub.storage = storage, v->sibling = p->on[storage];
     p->on[storage] = x;
 }
 
@@ -243,12 +243,12 @@ static bool place_part(pass *p, mr_ref x, int target, int64_t slot_offset, const
         return false;
     if (p->last_read[s] == INT32_MAX)
         return false;
-    for (mr_ref i = p->on[s]; i != MR_NONE; i = g->values.at[i].beside)
+    for (mr_ref i = p->on[s]; i != MR_NONE; i = g->values.at[i].sibling)
         if (!moved_to(&g->values.at[i], &part, slot, &moved, &offset) || !may_have(p, i, &moved))
             return false;
     for (mr_ref i = p->on[s], next; i != MR_NONE; i = next) {
         value *v = &g->values.at[i];
-        next = v->beside;
+        next = v->sibling;
         moved_to(v, &part, slot, &moved, &offset);
         v->pub.desc = moved, v->pub.offset = slot_offset + offset;
         put_on(p, i, target);
@@ -344,7 +344,7 @@ out:
 static void move_values(pass *p, int from, int to)
 {
     for (mr_ref x = p->on[from], next; x != MR_NONE; x = next) {
-        next = p->g->values.at[x].beside;
+        next = p->g->values.at[x].sibling;
         put_on(p, x, to);
     }
     p->on[from] = MR_NONE;

@@ -22,7 +22,7 @@ typedef struct value {
     mr_ref parent; /* the parent of a view */
     /* the value at which the chain of views starts; itself if it is not a view */
     mr_ref root;
-    mr_ref beside; /* while a graph is finished: another value on this storage */
+    mr_ref sibling; /* while a graph is finished: another value on this storage */
     int axis, order[MR_MAX_RANK];
     int64_t start, stop; /* slice */
     /* kept in host memory for the backward pass: the copy there, and the copy back; else MR_NONE */

@@ -260,7 +260,7 @@ double mr_schedule_play(const mr_schedule *s, const double *seconds, double *sta
 }
 
 /* Write the steps of queue q that can run in parallel with step i. */
-static void put_beside(mr_text *t, const mr_schedule *s, int i, int q, bool *any)
+static void put_parallel(mr_text *t, const mr_schedule *s, int i, int q, bool *any)
 {
     int first = -1, last = -1;
     for (int k = s->step[i].before[q] + 1; k < s->n; k++) {
@@ -296,7 +296,7 @@ mr_status mr_schedule_print(const mr_schedule *s, char **text)
         bool any = false;
         for (int q = 0; q < QUEUES && step->queue != MR_Q_COMPUTE; q++)
             if (q != (int)step->queue)
-                put_beside(&t, s, i, q, &any);
+                put_parallel(&t, s, i, q, &any);
         mr_text_add(&t, "\n");
     }
     return mr_text_end(&t, text);

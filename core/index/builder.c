@@ -331,18 +331,18 @@ static mr_status put_keymap(mr_index_builder *b)
 // writes a root inside the index's folder as a relative path, so that both can move together
 static mr_status put_roots(mr_index_builder *b)
 {
-    char beside[4096];
+    char folder[4096];
     index_pack p = {0};
-    MR_TRY(index_path_absolute(b->path, beside));
-    char *slash = strrchr(beside, '/');
+    MR_TRY(index_path_absolute(b->path, folder));
+    char *slash = strrchr(folder, '/');
     if (slash)
         *slash = 0;
-    size_t n = strlen(beside);
+    size_t n = strlen(folder);
     for (int i = 0; i < b->n_roots; i++) {
         const char *root = b->roots[i];
-        if (strcmp(root, beside) == 0)
+        if (strcmp(root, folder) == 0)
             root = ".";
-        else if (strncmp(root, beside, n) == 0 && root[n] == '/')
+        else if (strncmp(root, folder, n) == 0 && root[n] == '/')
             root += n + 1;
         index_put(&p, root, strlen(root));
         index_put(&p, "\n", 1);

@@ -147,9 +147,9 @@ bool index_get_hash(const char *hex, mr_hash128 *out)
 static mr_status read_roots(mr_index *ix)
 {
     const char *text = mr_index_meta(ix, "roots");
-    char beside[4096], full[8300];
-    MR_TRY(index_path_absolute(ix->path, beside));
-    char *slash = strrchr(beside, '/');
+    char folder[4096], full[8300];
+    MR_TRY(index_path_absolute(ix->path, folder));
+    char *slash = strrchr(folder, '/');
     if (slash)
         *slash = 0;
     int n = 0;
@@ -162,9 +162,9 @@ static mr_status read_roots(mr_index *ix)
         if (*p == '/')
             snprintf(full, sizeof full, "%.*s", len, p);
         else if (len == 1 && *p == '.')
-            snprintf(full, sizeof full, "%s", beside);
+            snprintf(full, sizeof full, "%s", folder);
         else
-            snprintf(full, sizeof full, "%s/%.*s", beside, len, p);
+            snprintf(full, sizeof full, "%s/%.*s", folder, len, p);
         if (!(ix->roots[ix->facts.n_roots++] = mr_arena_strdup(&ix->arena, full)))
             return mr_fail_memory(0);
     }

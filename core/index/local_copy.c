@@ -20,11 +20,11 @@
 // checks
 enum { STANDS_S = 120, LOOK_MS = 50, SUM_MAX = 64 << 20 };
 
-typedef struct near {
+typedef struct local_copy {
     const char *dir; // folder of the index
     uint64_t bytes;
     char folder[3000], copy[3100], part[3100];
-} near;
+} local_copy;
 
 static mr_status unusable(const char *folder, const char *why)
 {
@@ -32,7 +32,7 @@ static mr_status unusable(const char *folder, const char *why)
 }
 
 // opens the folder of copies: it belongs to this user and is on a local disk
-static mr_status enter(near *n)
+static mr_status enter(local_copy *n)
 {
     const char *given = getenv("MOONREEL_COPIES"), *tmp = getenv("TMPDIR");
     const char *in = given && *given ? given : tmp && *tmp ? tmp : "/var/tmp";
@@ -51,7 +51,7 @@ static mr_status enter(near *n)
 }
 
 // derives name and size of the copy from the index's checksums
-static mr_status name(near *n)
+static mr_status name(local_copy *n)
 {
     char file[4200], *text, hex[33];
     size_t bytes;
@@ -86,7 +86,7 @@ static int64_t size_of(int fd)
 }
 
 // opens and locks the finished copy; -1: none
-static int take(const near *n)
+static int take(const local_copy *n)
 {
     // the process that made it, or that is about to remove it, locks it for a moment
     int fd = mr_io_table()->open(n->copy, O_RDONLY | O_CLOEXEC, 0);
@@ -110,7 +110,7 @@ static void remove_unheld(const char *path)
 
 // removes unfinished copies of dead processes, and with `copies` also unused finished ones. A
 // finished one of this name is damaged
-static void sweep(const near *n, bool copies)
+static void sweep(const local_copy *n, bool copies)
 {
     char **names, path[3400];
     int count;
@@ -128,14 +128,14 @@ static void sweep(const near *n, bool copies)
     mr_dir_list_free(names, count);
 }
 
-static bool has_room(const near *n)
+static bool has_room(const local_copy *n)
 {
     int64_t free_bytes = mr_io_table()->free_bytes(n->folder);
     return free_bytes < 0 || (uint64_t)free_bytes > n->bytes;
 }
 
 // Copies the index into the file, which this process has locked.
-static mr_status fill(const near *n, int fd)
+static mr_status fill(const local_copy *n, int fd)
 {
     sweep(n, false);
     if (!has_room(n))
@@ -151,7 +151,7 @@ static mr_status fill(const near *n, int fd)
 }
 
 // Opens the file of an unfinished copy; *mine: this process has locked it and makes the copy.
-static mr_status open_part(const near *n, int *fd, bool *mine)
+static mr_status open_part(const local_copy *n, int *fd, bool *mine)
 {
     *fd = mr_io_table()->open(n->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (*fd < 0)
@@ -161,7 +161,7 @@ static mr_status open_part(const near *n, int *fd, bool *mine)
 }
 
 // Waits until the file is renamed or its process has ended.
-static mr_status wait(const near *n, int fd)
+static mr_status wait(const local_copy *n, int fd)
 {
     int64_t bytes = -1;
     double since = mr_now_s();
@@ -183,7 +183,7 @@ static mr_status wait(const near *n, int fd)
 
 mr_status index_local_copy(const char *dir, int *out)
 {
-    near n = {.dir = dir};
+    local_copy n = {.dir = dir};
     *out = -1;
     MR_TRY(enter(&n));
     MR_TRY(name(&n));

@@ -129,7 +129,7 @@ static mr_status add_link(walker *w, const char *path)
 }
 
 // reads the caption next to a clip: NAME.txt, or "text" or "caption" of NAME.json
-static mr_status caption_beside(const char *file, char **out)
+static mr_status caption_of_file(const char *file, char **out)
 {
     char path[8400];
     const char *dot = strrchr(file, '.');
@@ -173,7 +173,7 @@ static mr_status caption_beside(const char *file, char **out)
 static mr_status add_clip(walker *w, const char *path, const char *file)
 {
     char *text = NULL;
-    mr_status caption = w->want_captions ? caption_beside(file, &text) : MR_OK;
+    mr_status caption = w->want_captions ? caption_of_file(file, &text) : MR_OK;
     if (caption == MR_E_MEMORY)
         return caption;
     index_input in = {.path = path, .text = text, .line = ++w->n_clips};

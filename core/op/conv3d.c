@@ -228,31 +228,31 @@ static void visit(const mr_conv_spec *s, bool edge, visit_fn *at, void *user)
         }
 }
 
-typedef struct truth {
+typedef struct naive_operands {
     const double *x, *w, *y;
     double *out;
-} truth;
+} naive_operands;
 
 static void visit_y(void *user, int64_t x, int64_t w, int64_t y)
 {
-    truth *t = user;
+    naive_operands *t = user;
     t->out[y] += t->x[x] * t->w[w];
 }
 static void visit_x(void *user, int64_t x, int64_t w, int64_t y)
 {
-    truth *t = user;
+    naive_operands *t = user;
     t->out[x] += t->y[y] * t->w[w];
 }
 static void visit_w(void *user, int64_t x, int64_t w, int64_t y)
 {
-    truth *t = user;
+    naive_operands *t = user;
     t->out[w] += t->x[x] * t->y[y];
 }
 
 static mr_status naive(const mr_call *c)
 {
     mr_conv_spec s = forward_spec(c);
-    truth t = {.x = c->in[0].data, .w = c->in[1].data, .out = c->out[0].data};
+    naive_operands t = {.x = c->in[0].data, .w = c->in[1].data, .out = c->out[0].data};
     const double *bias = c->in[2].data;
     for (int64_t i = 0, n = mr_desc_count(&c->out[0].desc); i < n; i++)
         t.out[i] = bias ? bias[i % s.filters] : 0;
@@ -262,7 +262,7 @@ static mr_status naive(const mr_call *c)
 static mr_status dx_naive(const mr_call *c)
 {
     mr_conv_spec s = dx_spec(c);
-    truth t = {.y = c->in[0].data, .w = c->in[1].data, .out = c->out[0].data};
+    naive_operands t = {.y = c->in[0].data, .w = c->in[1].data, .out = c->out[0].data};
     memset(t.out, 0, (size_t)mr_desc_count(&c->out[0].desc) * sizeof *t.out);
     visit(&s, has_edge(c), visit_x, &t);
     return MR_OK;
@@ -270,7 +270,7 @@ static mr_status dx_naive(const mr_call *c)
 static mr_status dw_naive(const mr_call *c)
 {
     mr_conv_spec s = dw_spec(c);
-    truth t = {.y = c->in[0].data, .x = c->in[1].data, .out = c->out[0].data};
+    naive_operands t = {.y = c->in[0].data, .x = c->in[1].data, .out = c->out[0].data};
     memcpy(t.out, c->in[2].data, (size_t)mr_desc_count(&c->out[0].desc) * sizeof *t.out);
     visit(&s, has_edge(c), visit_w, &t);
     return MR_OK;

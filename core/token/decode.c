@@ -32,10 +32,10 @@ static void put_piece(const mr_tokenizer *t, const mr_piece *p, bool first, bool
         mr_text_put(out, t->unknown_text.at, t->unknown_text.n);
         return;
     }
-    if (first && (t->normal.prefix || t->normal.squeeze) && begins_with_space(s, n)) {
+    if (first && (t->normal.prefix || t->normal.remove_extra) && begins_with_space(s, n)) {
         s += 3, n -= 3;
         // if the model strips all leading spaces, a space of the next piece is also leading
-        *taken = !t->normal.squeeze;
+        *taken = !t->normal.remove_extra;
     }
     while (n) {
         bool space = begins_with_space(s, n);

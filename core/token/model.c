@@ -148,9 +148,9 @@ static mr_status read_trainer(mr_tokenizer *t, mr_lent rest)
 static mr_status read_rules(mr_tokenizer *t, mr_lent rest, mr_normal_rules *out)
 {
     bool damaged = false;
-    *out = (mr_normal_rules){.prefix = true, .squeeze = true, .escape = true};
+    *out = (mr_normal_rules){.prefix = true, .remove_extra = true, .escape = true};
     for (mr_field f; mr_field_next(&rest, &f, &damaged);) {
-        bool *const flags[] = {&out->prefix, &out->squeeze, &out->escape};
+        bool *const flags[] = {&out->prefix, &out->remove_extra, &out->escape};
         if (f.number == 2) {
             const char *wrong = f.wire_type == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map)
                                                             : "is not a byte string";
@@ -181,7 +181,7 @@ static mr_status read_model(mr_tokenizer *t, mr_lent rest)
 {
     bool damaged = false;
     // a file can omit fields that have the default
-    t->normal = (mr_normal_rules){.prefix = true, .squeeze = true, .escape = true};
+    t->normal = (mr_normal_rules){.prefix = true, .remove_extra = true, .escape = true};
     t->unknown_text = (mr_lent){UNKNOWN_DECODES, sizeof UNKNOWN_DECODES - 1};
     if (rest.n && *rest.at == '{')
         return BAD(t, "it is JSON, the tokenizer of another library; " NO_UNIGRAM);

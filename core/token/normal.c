@@ -73,7 +73,7 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
         return mr_fail(MR_E_RANGE, "%s: cannot normalize a text of %zu bytes; expected at most %d",
                        t->path, bytes, TEXT_MAX);
     // skip leading spaces
-    for (size_t n; rules->squeeze && at < bytes; at += n) {
+    for (size_t n; rules->remove_extra && at < bytes; at += n) {
         n = front(t, rules, text + at, bytes - at, &x);
         if (x.n != 1 || *x.at != ' ')
             break;
@@ -82,7 +82,7 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
         return MR_OK;
     if (rules->prefix && !t->space_after)
         put_space(rules, out);
-    bool after_space = rules->squeeze;
+    bool after_space = rules->remove_extra;
     for (size_t n, k = 0; at < bytes; at += n, k++) {
         if (k % POLL == 0)
             MR_TRY(mr_interrupt_check());
@@ -92,9 +92,9 @@ mr_status mr_normalize(const mr_tokenizer *t, const mr_normal_rules *rules, cons
         put(rules, x, out);
         // a character that maps to nothing does not change whether a space precedes
         if (x.n)
-            after_space = rules->squeeze && x.at[x.n - 1] == ' ';
+            after_space = rules->remove_extra && x.at[x.n - 1] == ' ';
     }
-    if (rules->squeeze)
+    if (rules->remove_extra)
         drop_spaces_behind(rules, out);
     if (rules->prefix && t->space_after)
         put_space(rules, out);

@@ -51,9 +51,9 @@ size_t mr_charmap_longest(const mr_charmap *map, const char *s, size_t n, mr_len
 
 typedef struct mr_normal_rules {
     mr_charmap map;
-    bool prefix;  /* add a space in front, or behind if `space_after` */
-    bool squeeze; /* merge adjacent spaces and strip those at the ends */
-    bool escape;  /* write spaces as MR_TOKEN_SPACE */
+    bool prefix;       /* add a space in front, or behind if `space_after` */
+    bool remove_extra; /* merge adjacent spaces and strip those at the ends */
+    bool escape;       /* write spaces as MR_TOKEN_SPACE */
 } mr_normal_rules;
 
 struct mr_tokenizer {

@@ -147,7 +147,7 @@ MR_DEVICE int nearest(int at, int dim)
  * source has `width` elements per position. Stored is the source position for the phase's first
  * tap. Edges repeat x; y has no positions outside. */
 template <bool ADJOINT> struct Source {
-    static constexpr int BESIDE = INT32_MIN / 2; // for a position that does not exist
+    static constexpr int OUTSIDE = INT32_MIN / 2; // for a position that does not exist
     int at[3];
     uint32_t first; // index of its first element
 
@@ -164,7 +164,7 @@ template <bool ADJOINT> struct Source {
         }
         first *= (uint32_t)width;
         if (p.b < 0)
-            at[0] = BESIDE;
+            at[0] = OUTSIDE;
     }
     /* Does the position meet a source position by this tap? If so, `element`, an offset from the
      * first tap's element, becomes the index in the source. */
@@ -176,7 +176,7 @@ template <bool ADJOINT> struct Source {
 #pragma unroll
         for (int i = 0; i < 3; i++)
             inside = inside && (unsigned)(at[i] + (ADJOINT ? -tap[i] : tap[i])) < (unsigned)dim[i];
-        if (ADJOINT || !c.edge || inside || at[0] == BESIDE)
+        if (ADJOINT || !c.edge || inside || at[0] == OUTSIDE)
             return inside;
         uint32_t far = 0; // distance in positions to the nearest position inside
 #pragma unroll

@@ -16,9 +16,9 @@ enum { PAGE = 4096, LEAST_MAJOR = 8 };
 
 static mr_status report(rt *rt)
 {
-    mr_status st = rt_story(rt);
-    mr_error_free(rt->story);
-    rt->failed = MR_OK, rt->story = NULL;
+    mr_status st = rt_report_failure(rt);
+    mr_error_free(rt->error);
+    rt->failed = MR_OK, rt->error = NULL;
     rt->dev.lost += st != MR_OK;
     return st;
 }

@@ -556,8 +556,8 @@ int product_run(void *plan, const void *a, const void *b, const float *const *sc
     const mr_cuda_product p = *(const mr_cuda_product *)plan;
     // cuBLASLt chose its loads and stores for this alignment
     bool has_aux = p.ldaux || p.ending == MR_CUDA_BIAS_GRADIENT;
-    uintptr_t beside = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(has_aux ? aux : NULL);
-    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | beside) % (uintptr_t)p.align)
+    uintptr_t optional = (uintptr_t)(p.bias ? bias : NULL) | (uintptr_t)(has_aux ? aux : NULL);
+    if (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d | optional) % (uintptr_t)p.align)
         emu::report("product: an address is not a multiple of the promised %lld bytes",
                     (long long)p.align);
     if (bytes && (uintptr_t)workspace % GRID)

@@ -60,14 +60,14 @@ void rt_failed(rt *rt, mr_status st)
         return;
     pthread_mutex_lock(&failing);
     if (rt->failed == MR_OK)
-        rt->failed = st, rt->story = mr_error_copy(mr_error_last());
+        rt->failed = st, rt->error = mr_error_copy(mr_error_last());
     pthread_mutex_unlock(&failing);
 }
 
-mr_status rt_story(rt *rt)
+mr_status rt_report_failure(rt *rt)
 {
-    if (rt->story)
-        mr_error_adopt(rt->story);
+    if (rt->error)
+        mr_error_adopt(rt->error);
     else if (rt->failed != MR_OK)
         mr_fail(rt->failed, "a step failed, and there was no memory for its error report");
     return rt->failed;

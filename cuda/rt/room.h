@@ -43,7 +43,7 @@ typedef struct rt {
     bool each; /* MOONREEL_SYNC: wait after each step, so that an error names the right step */
     struct prepared *waiting; /* runs whose values are not checked yet */
     mr_status failed;         /* status of the first failure that is not reported yet */
-    mr_error *story;
+    mr_error *error;
 } rt;
 
 /* A step without a kernel: its arguments are copied to the host, the host runs the naive kernel,
@@ -107,7 +107,7 @@ mr_status rt_wait_event(rt *rt, void *event);
  * remaining work end. */
 mr_status rt_run_out(rt *rt, mr_status st);
 /* Set the error record to the first unreported failure. MR_OK: nothing failed. */
-mr_status rt_story(rt *rt);
+mr_status rt_report_failure(rt *rt);
 void rt_failed(rt *rt, mr_status st);
 
 #endif

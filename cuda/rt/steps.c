@@ -134,7 +134,7 @@ static mr_status run_step(rt *rt, prepared *p, const mr_step *s, int i)
 static mr_status wait_for(rt *rt, const mr_step *s)
 {
     MR_TRY(rt_wait(rt, rt->stream[s->queue]));
-    MR_TRY(rt_story(rt));
+    MR_TRY(rt_report_failure(rt));
     const mr_cuda_kernel *found = s->op && !s->naive ? mr_cuda_kernel_find(s->op->name) : NULL;
     return found && found->check ? found->check(s->state) : MR_OK;
 }

@@ -5,7 +5,7 @@
 #include "op/attention_job.h"
 #include "opcontract.h"
 #include "plain.h"
-#include "truth.h"
+#include "reference.h"
 
 // ---- runs ----
 
@@ -52,7 +52,7 @@ static bool has_keys(const mr_op *op)
 
 /* Values of an attention input in which keys that do not exist are NaN: they must not affect the
  * result. The caller frees the values. */
-static double *without_keys(const truth *t, int in)
+static double *without_keys(const reference *t, int in)
 {
     const mr_desc *d = &t->c->in[in].desc;
     const attention_attr *a = (const attention_attr *)t->attr;
@@ -77,7 +77,7 @@ typedef struct ask {
     mr_status fails;              // from contract_fails
 } ask;
 
-static void check_counts(const truth *t, const mr_call *call, double moved, const variant *v,
+static void check_counts(const reference *t, const mr_call *call, double moved, const variant *v,
                          const ask *a)
 {
     // the declared bytes must match the bytes of the arguments, except for small arguments
@@ -111,7 +111,7 @@ static void check_counts(const truth *t, const mr_call *call, double moved, cons
 
 // Run one variant of a form; false: the kernel refused it. Writes the results as dense doubles to
 // got[].
-static bool run(const truth *t, int form, const variant *v, const ask *asked, double **got)
+static bool run(const reference *t, int form, const variant *v, const ask *asked, double **got)
 {
     const mr_op *op = t->c->op;
     const mr_cuda_kernel *cuda = mr_cuda_kernel_find(op->name);
@@ -250,7 +250,7 @@ static double allowed(const op_case *c, const mr_desc *out)
 
 /* Run one variant. Its results, in got[], must be right, and have the same bits as `first`, if
  * given and if the strides are equal. False: the kernel refused it. */
-static bool check_variant(const truth *t, int form, const char *line, const variant *v,
+static bool check_variant(const reference *t, int form, const char *line, const variant *v,
                           const ask *a, double **got, double **first)
 {
     const mr_op *op = t->c->op;
@@ -273,7 +273,7 @@ static bool check_variant(const truth *t, int form, const char *line, const vari
 }
 
 // Run all variants of one form; false: the kernel refuses the case.
-static bool check_form(const truth *t, int form, const char *line, ask a)
+static bool check_form(const reference *t, int form, const char *line, ask a)
 {
     const mr_op *op = t->c->op;
     double *got[MR_MAX_OUT] = {0}, *first[MR_MAX_OUT] = {0}, work = 0;
@@ -317,22 +317,22 @@ static bool check_case(const mr_op *op, const char *text, ask a)
     const char *fresh = getenv("MOONREEL_SEED");
     case_seed = mr_name_word(line) + (fresh ? strtoull(fresh, NULL, 10) : 0);
     op_case c;
-    truth t;
+    reference t;
     bool read = case_parse(op, text, &c);
     EXPECT(read, "cannot read this case");
     if (!read)
         return true;
-    bool served = truth_new(&c, &t) == a.fails;
+    bool served = reference_new(&c, &t) == a.fails;
     EXPECT(served, "%s", last_error());
     for (int form = 0; served && form < device_forms(); form++)
         if (mr_cuda_kernel_find(op->name)->kernel.run[form] && (form || !a.newest))
             served = check_form(&t, form, line, a);
-    truth_free(&t);
+    reference_free(&t);
     return served;
 }
 
 // number of arguments of a case that can be spread along an axis
-static int spreadable(const truth *t, int axis)
+static int spreadable(const reference *t, int axis)
 {
     const mr_op *op = t->c->op;
     int n = 0;
@@ -351,7 +351,7 @@ static int check_far(const mr_op *op, const char *text)
     char line[1024];
     int served = 0;
     op_case c;
-    truth t;
+    reference t;
     snprintf(line, sizeof line, "%s \"%s\"", op->name, text);
     case_seed = mr_name_word(line);
     if (!case_parse(op, text, &c))
@@ -360,7 +360,7 @@ static int check_far(const mr_op *op, const char *text)
     for (int i = 0; i < mr_op_n_in(op); i++)
         elements += c.in[i].given ? mr_desc_count(&c.in[i].desc) : 0;
     // skip large cases, because small ones run the same code
-    if (elements > LARGE / 4 || truth_new(&c, &t) != MR_OK)
+    if (elements > LARGE / 4 || reference_new(&c, &t) != MR_OK)
         return 0;
     double *got[MR_MAX_OUT] = {0};
     for (int k = 0; k < MR_MAX_OUT; k++)
@@ -374,7 +374,7 @@ static int check_far(const mr_op *op, const char *text)
         }
     for (int k = 0; k < MR_MAX_OUT; k++)
         free(got[k]);
-    truth_free(&t);
+    reference_free(&t);
     where = "";
     return served;
 }
@@ -464,10 +464,10 @@ void contract_too_large(const char *name, const char *text)
     static _Alignas(16) char nothing[16];
     const mr_op *op = op_of(name);
     op_case c;
-    truth t;
+    reference t;
     where = text;
     EXPECT(case_parse(op, text, &c), "cannot read this case");
-    EXPECT(truth_of(&c, &t) == MR_OK, "%s", last_error());
+    EXPECT(reference_of(&c, &t) == MR_OK, "%s", last_error());
     mr_call call = {.n_in = mr_op_n_in(op),
                     .n_out = mr_op_n_out(op),
                     .attr = t.attr,
@@ -510,7 +510,7 @@ static const int64_t *pad_of(const op_case *c)
 /* The allowed error of an output. Each element of an f32 output that accumulates sums has (elements
  * of the first input) / (elements of the output) terms; its rounding error grows with the square
  * root of this. */
-static double allowed_real(const truth *t, int k, const mr_desc *out)
+static double allowed_real(const reference *t, int k, const mr_desc *out)
 {
     enum { SHORT = 10000 }; // number of terms that the tolerance of the op allows for
     const double most = allowed(t->c, out),
@@ -522,7 +522,7 @@ static double allowed_real(const truth *t, int k, const mr_desc *out)
 /* Compares an output with the plain one in two ways: the error of all elements together, and the
  * largest error of one element, because one wrong row among many thousand hardly changes the first.
  */
-static void compare_real(const truth *t, int k, const mr_view *got, const float *want)
+static void compare_real(const reference *t, int k, const mr_view *got, const float *want)
 {
     enum { TIMES = 64 }; // allowed error of one element, relative to the RMS
     const int64_t n = mr_desc_count(&got->desc);
@@ -541,7 +541,7 @@ static void compare_real(const truth *t, int k, const mr_view *got, const float 
 }
 
 // run the newest form on inputs that the device draws; the results stay on the device
-static void run_real(const truth *t)
+static void run_real(const reference *t)
 {
     const mr_op *op = t->c->op;
     const mr_cuda_kernel *cuda = mr_cuda_kernel_find(op->name);
@@ -583,12 +583,12 @@ void contract_real(const char *name, const char *text)
     const mr_op *op = op_of(name);
     const char *fresh = getenv("MOONREEL_SEED");
     op_case c;
-    truth t;
+    reference t;
     char line[1100];
     snprintf(line, sizeof line, "%s \"%s\"", name, text);
     where = line;
     case_seed = mr_name_word(line) + (fresh ? strtoull(fresh, NULL, 10) : 0);
-    const bool read = op && case_parse(op, text, &c) && truth_of(&c, &t) == MR_OK;
+    const bool read = op && case_parse(op, text, &c) && reference_of(&c, &t) == MR_OK;
     EXPECT(read, "cannot read this case");
     device_begin(0, true, true);
     if (read)

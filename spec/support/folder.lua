@@ -75,15 +75,15 @@ function Folder:fault(text, overrides)
   if ok then
     return nil, "baked without an error"
   end
-  local story = tostring(problem)
+  local message = tostring(problem)
   while true do
-    local from, to = story:find(self.path .. "/", 1, true)
+    local from, to = message:find(self.path .. "/", 1, true)
     if not from then
       break
     end
-    story = story:sub(1, from - 1) .. story:sub(to + 1)
+    message = message:sub(1, from - 1) .. message:sub(to + 1)
   end
-  return type(problem) == "table" and problem.exit or "no code", story
+  return type(problem) == "table" and problem.exit or "no code", message
 end
 
 --- Remove it with everything inside.

@@ -71,7 +71,7 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
                                         .secret = "spec",
                                         .deadline_s = 60,
                                         .first = first,
-                                        .near = MR_MIN(host, n - first)};
+                                        .n_local = MR_MIN(host, n - first)};
         // no spec waits longer than this for a rank that does not come
         cases[r].options = options ? options[r] : (mr_comm_options){.deadline_s = 60};
         CHECK_INT(pthread_create(&threads[r], &small, rank_thread, &cases[r]), 0);

@@ -4,7 +4,7 @@
 -- with, stop = the step behind which the process is killed once the run has gone back}
 local json = require "moonreel.core.json"
 local loop = require "moonreel.trainer.loop"
-local trouble = require "moonreel.trainer.anomalies"
+local anomalies = require "moonreel.trainer.anomalies"
 
 local plan, words = json.decode(arg[1]), table.move(arg, 2, #arg, 1, {})
 
@@ -41,7 +41,7 @@ local function spoil(r)
   end
 end
 
-local step, check, gone_back, begun = loop.step, trouble.check, false, false
+local step, check, gone_back, begun = loop.step, anomalies.check, false, false
 function loop.step(r)
   if not begun then
     begun = true
@@ -50,7 +50,7 @@ function loop.step(r)
   pcall(r.saver.wait, r.saver) -- a slow disk would skip saves that are gone back to
   return step(r)
 end
-function trouble.check(r)
+function anomalies.check(r)
   local before = r.step
   check(r)
   gone_back = gone_back or r.step < before

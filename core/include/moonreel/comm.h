@@ -72,10 +72,10 @@ typedef struct mr_tcp_place {
     const char *secret;
     bool hides;          /* the same on all ranks */
     double deadline_s;   /* for connecting to all others */
-    int first, near;     /* ranks that share memory with this one, including it; near 0: no rank */
+    int first, n_local;  /* ranks that share memory with this one, with it; n_local 0: none do */
     double lost_after_s; /* a host counts as lost after this time without an answer; 0: 10 */
 } mr_tcp_place;
-/* A transport over TCP. `shared`: the transport of the `near` ranks, which the call takes over,
+/* A transport over TCP. `shared`: the transport of the `n_local` ranks, which the call takes over,
  * also on failure; NULL: no shared memory.
  * Errors: MR_E_NODE ranks that do not connect, belong to another run or lack the secret (named), no
  * port; MR_E_USAGE place; MR_E_MEMORY */
@@ -100,7 +100,7 @@ typedef struct mr_ranks_end {
 typedef struct mr_ranks mr_ranks;
 /* Start this program `ranks` times with `argv`, as ranks of a run of `world` from `first` on. Each
  * finds its place in MOONREEL_RANK, MOONREEL_WORLD_SIZE, MOONREEL_LOCAL_RANK, MOONREEL_LOCAL_SIZE,
- * MOONREEL_MEETING (a descriptor for mr_segment_join) and MOONREEL_PAGE (one for mr_life_join), and
+ * MOONREEL_SEGMENT (a descriptor for mr_segment_join) and MOONREEL_PAGE (one for mr_life_join), and
  * its share of the processors in OMP_NUM_THREADS.
  * From then on mr_ranks_look handles SIGINT, SIGTERM and SIGHUP. No rank outlives this process: a
  * guard ends the remaining ranks when this process is lost, and orphans of ranks become its

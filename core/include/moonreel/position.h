@@ -35,7 +35,7 @@ MR_API mr_status mr_position_text(const mr_position *p, const mr_order *order, b
 /* Combine a brief text of one source and its text from mr_loader_excluded, as mr_order_restore
  * expects it; the caller frees *out with mr_free. Errors: MR_E_DATA the list is missing or does not
  * match the hash */
-MR_API mr_status mr_position_whole(const char *text, const char *beside, char **out);
+MR_API mr_status mr_position_whole(const char *text, const char *list, char **out);
 /* Continue from a text. Micro-batch sizes and slots may differ; `excluded` are the keys in force in
  * that epoch, `seen` the samples that it trained before a change, or NULL; keeps a reference.
  * Errors: MR_E_DATA other data, rule, seed, exclusions or seen samples (says which), MR_E_FORMAT */

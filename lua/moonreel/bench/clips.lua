@@ -72,7 +72,7 @@ function clips.write(path, seconds, height)
 end
 
 -- ---- measurements: each returns lines {what, value, unit, aim, most (aim is an upper bound),
--- story} ----
+-- note} ----
 
 local function build(o, dir)
   local path = dir .. "/synthetic.mrx"
@@ -81,9 +81,9 @@ local function build(o, dir)
   local cpu = cpu_of(function() index_core.synthetic(path, o.rows, 1) end) - made
   local wall = math.max(base.now_s() - began - made, 1e-6)
   return { { what = "build", value = o.rows / cpu, unit = "rows/s", aim = 200e3,
-    story = ("%d rows, of one processor; %.0f by the clock"):format(o.rows, o.rows / wall) },
+    note = ("%d rows, of one processor; %.0f by the clock"):format(o.rows, o.rows / wall) },
     { what = "index", value = file_bytes(path .. "/data.mdb") / o.rows, unit = "bytes/row",
-      aim = 260, most = true, story = "captions of 300 bytes" } }
+      aim = 260, most = true, note = "captions of 300 bytes" } }
 end
 
 -- decoding the clip, compared with decoding all frames of the same file without scaling
@@ -100,7 +100,7 @@ local function decode(o, file)
     ratios[i] = (got[2][i] - got[1][i]) / last / floors[i]
   end
   return { { what = "decode + scale", value = paired.median(ratios), unit = "of the floor",
-    aim = 1.10, most = true, story = ("51 frames of 720p to 240 x 426; all frames decoded and "
+    aim = 1.10, most = true, note = ("51 frames of 720p to 240 x 426; all frames decoded and "
       .. "thrown away take %.2f ms each"):format(paired.median(floors) * 1e3) } }
 end
 
@@ -114,7 +114,7 @@ local function tool(o, file)
   local found = ask "-version"
   if found.exit ~= 0 then
     return { { what = "decode + scale", unit = "of the ffmpeg tool", aim = 1.10, most = true,
-      story = "no ffmpeg command here; try: --ffmpeg FILE" } }
+      note = "no ffmpeg command here; try: --ffmpeg FILE" } }
   end
   local frames = data.scan(file).frames
   local last = (WANTED.frames - 1) * WANTED.interval + 1
@@ -132,7 +132,7 @@ local function tool(o, file)
     ratios[i] = (got[2][i] - got[1][i]) / last / got[3][i]
   end
   return { { what = "decode + scale", value = paired.median(ratios), unit = "of the ffmpeg tool",
-    aim = 1.10, most = true, story = found.output:match("^[^\n]-version %S+") } }
+    aim = 1.10, most = true, note = found.output:match("^[^\n]-version %S+") } }
 end
 
 -- A scan reads all packets, and the properties of the first frame without decoding it.
@@ -140,7 +140,7 @@ local function scan(o, file, lines, aim)
   local got = paired.rounds({ function() return cpu_of(function() media.scan(file) end) end },
     o.seconds / 4)
   return { what = "scan", value = paired.median(got[1]) * 1e3, unit = "ms", aim = aim, most = true,
-    story = ("10 s of %dp, %.1f MB"):format(lines, file_bytes(file) / 1e6) }
+    note = ("10 s of %dp, %.1f MB"):format(lines, file_bytes(file) / 1e6) }
 end
 
 -- makes small clips, for measurements with many files
@@ -169,7 +169,7 @@ local function memory(o, dir)
   end
   collectgarbage()
   return { { what = "memory", value = resident_bytes() / first, unit = "of that after 20 clips",
-    aim = 1.10, most = true, story = ("one worker, %d clips"):format(o.clips) } }
+    aim = 1.10, most = true, note = ("one worker, %d clips"):format(o.clips) } }
 end
 
 -- compares every sample of some epochs with the same frames decoded separately
@@ -191,7 +191,7 @@ local function torn(_, dir)
     loader:release(batch)
   end
   return { { what = "torn samples", value = wrong, unit = ("of %d"):format(seen), aim = 0,
-    most = true, story = ("%d workers"):format(THREADS) } }
+    most = true, note = ("%d workers"):format(THREADS) } }
 end
 
 -- Measures the memory of a loader at its start and its share of large pages, alternating with the
@@ -212,10 +212,10 @@ local function slabs(o, dir)
   end, function() return core.touch(bytes) end }, o.seconds)
   local per_gib = (1 << 30) / bytes
   return { { what = "slabs", value = paired.median(got[1]) * per_gib, unit = "s/GiB", aim = 0.34,
-    most = true, story = ("touched at the start, %.0f%% of them asked for in large pages"):format(
+    most = true, note = ("touched at the start, %.0f%% of them asked for in large pages"):format(
       100 * large) },
     { what = "slabs", value = paired.ratio(got[1], got[2]), unit = "of a memset", aim = 1.0,
-      most = true, story = ("of as much fresh memory by as many threads: %.3f s/GiB"):format(
+      most = true, note = ("of as much fresh memory by as many threads: %.3f s/GiB"):format(
         paired.median(got[2]) * per_gib) } }
 end
 
@@ -240,7 +240,7 @@ local measures = {
 --- Measures.
 ---@param o table  seconds: for each of decode, tool and scan; rows (1000000), clips (1500),
 ---   pool_bytes (512 MiB), ffmpeg: the command; only: one of build, decode, many
----@return table[] lines  {what, value, unit, aim, most, story}; value nil: it was not measured
+---@return table[] lines  {what, value, unit, aim, most, note}; value nil: it was not measured
 function clips.measure(o)
   local given = setmetatable({ rows = o.rows or 1000000, clips = o.clips or 1500,
     pool_bytes = o.pool_bytes or POOL_BYTES }, { __index = o })

@@ -221,7 +221,7 @@ local function with_xxl(dir, f)
 end
 
 -- compares a measurement with PyTorch and with the target of the ratio
-local function beside(row, dtype, o, what)
+local function compare(row, dtype, o, what)
   local clip = encoders.clip
   row.dtype, row.tflops = dtype, row.flop / row.seconds * 1e-12
   if o.python then
@@ -244,7 +244,7 @@ local function clips(dtype, o, tell)
   end
   tell("clip", one)
   for _, row in ipairs(one.parts) do
-    beside(row, dtype, o, "vae")
+    compare(row, dtype, o, "vae")
     row.aim = SPEEDUP[dtype]
     tell("part", row)
   end
@@ -274,7 +274,7 @@ function encoders.measure(options, tell)
   answer.caption.dtype, answer.caption.limit_bytes = dtypes[#dtypes], CAPTION_BYTES
   tell("caption", answer.caption)
   for i, dtype in ipairs(dtypes) do
-    local row = beside(encoders.block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
+    local row = compare(encoders.block(dtype, facts.threads, options.seconds), dtype, o, "t5-block")
     row.step_share = step.measure(setmetatable({dtype = dtype}, {__index = options})).ratio
     row.share_aim = BLOCK_SHARE
     answer.blocks[i] = row

@@ -20,8 +20,8 @@ local function cpu_of(call)
 end
 
 -- a line whose aim is an upper bound
-local function at_most(what, value, unit, aim, story)
-  return { what = what, value = value, unit = unit, aim = aim, most = true, story = story or "" }
+local function at_most(what, value, unit, aim, note)
+  return { what = what, value = value, unit = unit, aim = aim, most = true, note = note or "" }
 end
 
 local function plan(rows)
@@ -55,7 +55,7 @@ end
 
 --- Measures.
 ---@param o table  rows (1000000): of the index that is read; a hundred times this number is planned
----@return table[] lines  {what, value, unit, aim, most, story}
+---@return table[] lines  {what, value, unit, aim, most, note}
 function order.measure(o)
   local rows, dir <close> = o.rows or 1000000, temporary.folder()
   local lines, more = plan(PLANNED * rows), look_up(rows, dir.path)

@@ -139,7 +139,7 @@ ranks.parts = {"one", "threads", "apart", "reported", "together"}
 ---@param rounds table[]
 ---@param size integer  number of ranks
 ---@return table  the median of each part; ratio: of together without communication, to a rank's
----   part of one; beside: the same for apart; ratio_cpu, beside_cpu: of processor seconds;
+---   part of one; alone: the same for apart; ratio_cpu, alone_cpu: of processor seconds;
 ---   of_threads: together to threads
 function ranks.judge(rounds, size)
   local function middle(of)
@@ -154,7 +154,7 @@ function ranks.judge(rounds, size)
     for _, name in ipairs(ranks.parts) do
       out[name .. by] = middle(function(r) return r[name .. by] end)
     end
-    out["beside" .. by] = middle(function(r) return r["apart" .. by] / (r["one" .. by] / size) end)
+    out["alone" .. by] = middle(function(r) return r["apart" .. by] / (r["one" .. by] / size) end)
     out["ratio" .. by] = middle(function(r)
       return (r["together" .. by] - r["reported" .. by]) / (r["one" .. by] / size)
     end)

@@ -48,11 +48,11 @@ local function decode(python, files, seconds, out)
     local mine = paired.median { before, ours(files, seconds / 2) }
     out[#out + 1] = r and { name = r.name, version = r.version, clips_per_s = r.clips_per_s,
       moonreel = mine, speedup = mine / r.clips_per_s, peak_bytes = r.peak_bytes,
-      story = ("%s: %.2f clips/s, %.0f MB; moonreel: %.2f clips/s, %.2f x the speed, %.0f MB at "
+      note = ("%s: %.2f clips/s, %.0f MB; moonreel: %.2f clips/s, %.2f x the speed, %.0f MB at "
         .. "most in the whole benchmark"):format(r.version, r.clips_per_s, r.peak_bytes * 1e-6,
         mine, mine / r.clips_per_s, core.max_resident() * 1e-6)
         .. (r.packets_s and scans(files, r.packets_s) or "") }
-      or { name = what, story = why }
+      or { name = what, note = why }
   end
 end
 
@@ -81,15 +81,15 @@ local function tables(python, rows, dir, out)
   local row_s = (base.now_s() - began) / LOOKS
   out[#out + 1] = r and { name = r.name, version = r.version, rows = r.rows, seconds = r.seconds,
     row_s = r.row_s, open_s = open_s, moonreel_row_s = row_s, peak_bytes = r.peak_bytes,
-    story = ("%s: reads %d rows of CSV in %.2f s, %.0f MB, a row in %.1f us; moonreel opens their "
+    note = ("%s: reads %d rows of CSV in %.2f s, %.0f MB, a row in %.1f us; moonreel opens their "
       .. "index in %.2f ms, a row in %.1f us"):format(r.version, r.rows, r.seconds,
       r.peak_bytes * 1e-6, r.row_s * 1e6, open_s * 1e3, row_s * 1e6) }
-    or { name = "pandas", story = why }
+    or { name = "pandas", note = why }
 end
 
 --- Measure what is there.
 ---@param o table  seconds, python (default python3), rows
----@return table[] peers  {name, story, ...}
+---@return table[] peers  {name, note, ...}
 function readers.measure(o)
   local dir <close>, files, out = temporary.folder(), {}, {}
   local python = o.python or "python3"

@@ -449,7 +449,7 @@ function runs.ranks(o)
     print(("  the step without messages / (1/%d of one rank's): %.2f, at most %.2f: %s "
       .. "(processor time %.2f)"):format(r.ranks, s.ratio, ranks.most, verdict(r.met), s.ratio_cpu))
     print(("  of that, the ranks without messages: %.2f (processor time %.2f); all / %d threads: "
-      .. "%.2f"):format(s.beside, s.beside_cpu, r.ranks, s.of_threads))
+      .. "%.2f"):format(s.alone, s.alone_cpu, r.ranks, s.of_threads))
     local function mb(v) return ("%.2f MB"):format(v * 1e-6) end
     local function share(v, row)
       return ("%s, %.2f P(W-1)/W"):format(mb(v), v / row.parameters / (r.ranks - 1) * r.ranks)
@@ -490,7 +490,7 @@ function runs.plan(o)
   end
 end
 
--- lines {what, value, unit, aim, most, story}, each with its target
+-- lines {what, value, unit, aim, most, note}, each with its target
 local function print_aims(lines)
   local function number(v) return v and (v >= 100 and "%.0f" or "%.3g"):format(v) or "-" end
   for _, line in ipairs(lines) do
@@ -501,7 +501,7 @@ local function print_aims(lines)
     {key = "value", title = "", right = true, format = number}, {key = "unit", title = ""},
     {key = "aim", right = true, format = function(v, row)
       return (row.most and "<= " or ">= ") .. number(v)
-    end}, {key = "says", title = ""}, {key = "story", title = ""}}, lines)
+    end}, {key = "says", title = ""}, {key = "note", title = ""}}, lines)
 end
 
 function runs.order(o)
@@ -517,7 +517,7 @@ function runs.data(o)
   return {lines = lines, peers = peers}, function()
     print_aims(lines)
     for _, p in ipairs(peers) do
-      print(("  %s: %s"):format(p.name, p.story))
+      print(("  %s: %s"):format(p.name, p.note))
     end
   end
 end

@@ -37,9 +37,9 @@ function about.model(path, more)
     words[i] = tensor_hash(file, name)
   end
   for _, name in ipairs { "config.json", table.unpack(more or {}) } do
-    local beside = path .. "/" .. name
-    if base.exists(beside) then
-      words[#words + 1] = name .. " " .. base.hash128(base.read_file(beside))
+    local file_path = path .. "/" .. name
+    if base.exists(file_path) then
+      words[#words + 1] = name .. " " .. base.hash128(base.read_file(file_path))
     end
   end
   return base.hash128(table.concat(words, "\n"))

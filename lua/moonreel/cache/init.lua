@@ -16,7 +16,7 @@ local MAKE = "try: moonreel train RECIPE job=extract, or cached = false"
 --- The default path of the cache of an index.
 ---@param index string  NAME.mrx
 ---@return string       NAME.cache
-function cache.beside(index) return (index:gsub("/+$", ""):gsub("%.mrx$", "")) .. ".cache" end
+function cache.path_of(index) return (index:gsub("/+$", ""):gsub("%.mrx$", "")) .. ".cache" end
 
 --- The folder of a piece.
 function cache.piece(path, part, parts) return ("%s/%d-of-%d"):format(path, part, parts) end

@@ -129,7 +129,7 @@ function ckpt.open(path) return wrap(core.open(path)) end
 ---@param source mr.Checkpoint
 ---@param name string
 ---@return mr.Checkpoint|nil
-function ckpt.beside(source, name)
+function ckpt.companion(source, name)
   local path = source.path .. "/" .. name
   return not source.manifest and base.exists(path) and ckpt.open(path) or nil
 end

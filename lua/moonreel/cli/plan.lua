@@ -144,11 +144,11 @@ end
 -- steps; nil without a journal. A long journal takes seconds, so it is read once.
 local function journal_of(one)
   local there = one.dir and require("moonreel.core.base").exists(one.dir .. "/journal.jsonl")
-  if there and not one.truth then
+  if there and not one.measured then
     require("moonreel.runs.damage").say { one }
-    one.truth, one.facts = require("moonreel.trainer.measured").of_run(one.dir)
+    one.measured, one.facts = require("moonreel.trainer.measured").of_run(one.dir)
   end
-  return one.truth, one.facts
+  return one.measured, one.facts
 end
 
 -- what the journal of a run, or of its first stage, says about the machine
@@ -301,12 +301,12 @@ end
 
 -- The plan of a run, with rates from the time of its steps if it ran on this machine. For another
 -- machine the measured times are shown next to the plan.
-local function by_run(p, settings, given, truth, facts)
+local function by_run(p, settings, given, measured, facts)
   local calibrate = require "moonreel.plan.calibrate"
-  local rows = truth:rows()
+  local rows = measured:rows()
   p.busy = facts.busy
   if not (given.mesh.machine.here and facts.device == "cpu") then
-    rows.elsewhere, p.truth = true, rows
+    rows.elsewhere, p.measured = true, rows
     return p
   end
   local factor, mesh = calibrate.factor(p, rows), given.mesh:with {}
@@ -315,7 +315,7 @@ local function by_run(p, settings, given, truth, facts)
   p = require("moonreel.plan").of(settings, { compiled = compiled, mesh = mesh,
     survey = given.survey })
   calibrate.compare(p, rows)
-  p.truth, p.resident_bytes, p.calibrated, p.busy = rows, facts.resident, factor, facts.busy
+  p.measured, p.resident_bytes, p.calibrated, p.busy = rows, facts.resident, factor, facts.busy
   if p.renders then
     p.renders.seconds = require("moonreel.plan.renders").measured(facts, p.renders.on)
       or p.renders.seconds
@@ -374,9 +374,9 @@ function command.run(args)
     local surveys = one.settings.bucket_config and surveys_of(one.settings, options) or nil
     local given = { mesh = mesh, compiled = compiled, survey = surveys and surveys[1] }
     local p = plan.of(one.settings, given)
-    local truth, facts = journal_of(one)
-    if truth then
-      p = by_run(p, one.settings, given, truth, facts)
+    local measured, facts = journal_of(one)
+    if measured then
+      p = by_run(p, one.settings, given, measured, facts)
     elseif not p.largest.fits then
       p.remedies = require("moonreel.plan.solve").remedies(p, given,
         bakes(parsed, one))

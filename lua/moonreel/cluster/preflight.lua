@@ -84,7 +84,7 @@ local function links_between(report, opts)
         speed.text(row.receives), row.way_s * 1e3))
   end
   if slowest.slow then
-    report:add("all", "slow link", "wrong", speed.story(slowest))
+    report:add("all", "slow link", "wrong", speed.describe(slowest))
   end
 end
 

@@ -29,7 +29,7 @@ function comm.world(given)
   local o = read(given)
   if not opened then
     local here = place.find()
-    given = { rank = here.rank, size = here.size, meeting = here.meeting,
+    given = { rank = here.rank, size = here.size, segment = here.segment,
       deadline_s = o.deadline_s, check = o.check, lost_after_s = o.lost_after_s }
     for key, value in pairs(here.tcp or {}) do
       given[key] = value

@@ -68,7 +68,7 @@ local function once(words, ranks, o)
   -- a rank that failed outside a collective has reported the reason itself
   local found = ended.exit == NODE and not named and page:rank(ended.rank).open and difference(page)
   if found then
-    ended.text = ("%s; %s"):format(ended.text, rings.story(found))
+    ended.text = ("%s; %s"):format(ended.text, rings.describe(found))
   end
   ended.dir, ended.step = launch.stand(page)
   page:close()

@@ -227,7 +227,7 @@ end
 --- A text about the slowest link.
 ---@param slowest table  from links.judge
 ---@return string
-function links.story(slowest)
+function links.describe(slowest)
   return ("the slowest link between hosts, from %s to %s, carries %s; %s is usual"):format(
     slowest.from, slowest.to, links.text(slowest.rate), links.text(slowest.usual))
 end
@@ -258,7 +258,7 @@ function links.judge(found)
     if #found.hosts > 2 then
       rows[i].fault = fault_of("sends", sends, i) or fault_of("receives", receives, i)
     elseif slowest.slow then
-      rows[i].fault = links.story(slowest)
+      rows[i].fault = links.describe(slowest)
     end
   end
   return rows, slowest

@@ -217,11 +217,11 @@ end
 ---@param team mr.Team
 ---@param heads integer|nil  attention heads
 ---@param here integer|nil   ranks of a host
----@param beside boolean|nil  the device exchanges while it computes: heads in two groups
+---@param overlaps boolean|nil  the device exchanges while it computes: heads in two groups
 ---@param split mr.Split|nil  ranks that share layers, from mesh.split; this call connects them
 ---@param shared integer|nil  ranks that share tokens; nil: by the settings
 ---@return mr.Mesh
-function mesh.new(settings, team, heads, here, beside, split, shared)
+function mesh.new(settings, team, heads, here, overlaps, split, shared)
   local layers = split and split.ranks or mesh.layers(settings)
   shared = shared or mesh.shared(settings)
   local shape = mesh.shape(settings, team.size, heads, here, shared, layers)
@@ -237,7 +237,7 @@ function mesh.new(settings, team, heads, here, beside, split, shared)
     self.split:connect(world:split(rank // layers, { key = rank }))
   end
   if shared > 1 then
-    shape.rank, shape.groups = rank // layers % shared, beside and 2 or 1
+    shape.rank, shape.groups = rank // layers % shared, overlaps and 2 or 1
     shape.comm = layers == 1 and self.group
       or world:split(self.at * layers + rank % layers, { key = rank })
     self.tokens, self.sequence = shape.comm, sequence.new(shape)

@@ -54,7 +54,7 @@ local function by_moonreel(get, here)
     listen = get "MOONREEL_LISTEN", encrypt = encrypts(get),
     secret_fd = number(get, "MOONREEL_SECRET", 0),
     first = here.rank - here.local_rank,
-    near = number(get, "MOONREEL_LOCAL_SIZE", 1) }
+    n_local = number(get, "MOONREEL_LOCAL_SIZE", 1) }
 end
 
 -- torchrun's own store may use MASTER_PORT itself
@@ -111,7 +111,7 @@ end
 place.sources = {
   { by = "moonreel -n", rank = "MOONREEL_RANK", size = "MOONREEL_WORLD_SIZE",
     local_rank = "MOONREEL_LOCAL_RANK", local_size = "MOONREEL_WORLD_SIZE",
-    meeting = "MOONREEL_MEETING", tcp = by_moonreel },
+    segment = "MOONREEL_SEGMENT", tcp = by_moonreel },
   { by = "torchrun", rank = "RANK", size = "WORLD_SIZE", local_rank = "LOCAL_RANK",
     local_size = "LOCAL_WORLD_SIZE", tcp = by_torchrun },
   { by = "Open MPI", rank = "OMPI_COMM_WORLD_RANK", size = "OMPI_COMM_WORLD_SIZE",
@@ -133,7 +133,7 @@ end
 ---@field local_rank integer  on this host, from 0
 ---@field local_size integer|nil  ranks on this host; nil: unknown, or different by host
 ---@field by string|nil       the launcher; nil: this process is alone
----@field meeting integer|nil descriptor of the segment that ranks of this host share
+---@field segment integer|nil descriptor of the segment that ranks of this host share
 ---@field tcp table|nil       the rendezvous of ranks on several hosts: options of core.world
 
 local function refuse(form, ...) base.raise("MR_E_NODE", form:format(...)) end
@@ -173,7 +173,7 @@ local function place_by(get, source, rank, size)
   local here = { rank = rank, size = size, by = source.by,
     local_rank = number(get, source.local_rank, 0) or 0,
     local_size = number(get, source.local_size, 1, MOST_RANKS),
-    meeting = number(get, source.meeting, 0) }
+    segment = number(get, source.segment, 0) }
   local function expect(name, most, of, limit)
     if (here[name] or 0) > most then
       refuse("%s=%d: expected at most %d, of %s=%d", source[name], here[name], most, of, limit)
@@ -204,7 +204,7 @@ function place.find(get)
       if rank then
         here, found = place_by(get, source, rank, size), source
         -- the launcher of moonreel's own launcher does not count
-        if source.meeting then
+        if source.segment then
           return here
         end
       end

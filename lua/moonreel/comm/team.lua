@@ -107,7 +107,7 @@ local function reported(rank, failure)
 end
 
 -- an error in the form for other ranks
-local function story(problem)
+local function failure_of(problem)
   if type(problem) == "table" and problem.exit then
     return { code = problem.code, exit = problem.exit, message = problem.message,
       reported = problem.reported }
@@ -136,7 +136,7 @@ function Team:try(f, ...)
     return f(...)
   end
   local good, result = xpcall(f, team.traced, ...)
-  local heard, texts = pcall(self.texts, self, good and "" or json.encode(story(result)))
+  local heard, texts = pcall(self.texts, self, good and "" or json.encode(failure_of(result)))
   if not heard then
     -- the ranks have lost contact within f
     error(good and texts or result, 0)
@@ -208,7 +208,7 @@ function Team:raise(code, text)
   if self.leads then
     error(problem, 0)
   end
-  reported(0, story(problem))
+  reported(0, failure_of(problem))
 end
 
 return team

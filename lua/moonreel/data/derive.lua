@@ -31,7 +31,7 @@ local read_options = options.declare("data.derive", {
 })
 
 -- the origin of an index, as its own sources describe it
-local function story(index)
+local function origin_of(index)
   local meta = index.meta
   return { path = meta.path, rows = meta.rows, fp_order = meta.fp_order, fp_set = meta.fp_set,
     sources = json.decode(meta.sources, meta.path) }
@@ -141,7 +141,7 @@ function derive.run(given)
   local total, from = total_rows(o.from), json.array()
   begin(builder, o)
   for n, index in ipairs(o.from) do
-    from[n] = story(index)
+    from[n] = origin_of(index)
     local look = looker(o, index)
     for i = 1, #index do
       local keep, why = true, nil

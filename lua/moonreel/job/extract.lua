@@ -70,7 +70,7 @@ end
 local function open_piece(r)
   local s, dtype = r.settings, r.pipe.dtype
   r:open_index()
-  r.path = s.cache or cache.beside(r.index.meta.path)
+  r.path = s.cache or cache.path_of(r.index.meta.path)
   r.piece = blame.field(s, s.cache and "cache" or "job", cache.create, r.path, {
     part = r.part, parts = r.parts, epochs = r.epochs, index = r.index.meta.fp_set,
     latents = about.of(s, "latents", dtype),

@@ -114,7 +114,7 @@ end
 --- Describes it: "rank 2 makes barrier 7, where the others make all_reduce 7 (64 f32)".
 ---@param found table  result of first_difference
 ---@return string
-function rings.story(found)
+function rings.describe(found)
   local at = found.op and (found.op.where and " at " .. found.op.where or "") or ""
   if found.late then
     return ("rank %d has not reached %s, in which other ranks wait; its last call was %s%s"):format(

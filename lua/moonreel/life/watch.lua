@@ -182,7 +182,7 @@ local function described(r, seconds, difference)
     text = text .. ", clip " .. r.clip
   end
   if difference then
-    text = text .. ": " .. rings.story(difference)
+    text = text .. ": " .. rings.describe(difference)
   end
   return text
 end
@@ -238,7 +238,7 @@ end
 -- speed is compared both in seconds, so that a rank does not look slower when another one recovers,
 -- and relative to the others, so that steps of longer clips do not look slow. Slow steps do not
 -- enter the history.
-local function beside_usual(self, rank, speed, seconds)
+local function score_by_history(self, rank, speed, seconds)
   local usual = self.usual[rank] or { n = 0, speed = 0, seconds = 0 }
   local score = usual.n >= HISTORY
     and math.max(speed / usual.speed, usual.seconds / seconds) or nil
@@ -278,10 +278,10 @@ local function stragglers(self, ranks, events)
     local all = scores(self, step)
     for _, rank in ipairs(self.list) do
       if all then
-        local beside = beside_usual(self, rank, all[rank], self.page:own_s(rank, step))
+        local own = score_by_history(self, rank, all[rank], self.page:own_s(rank, step))
         count_slow(self, "others", rank, step, all[rank], events)
         -- a rank that is reported as slower than the others is not reported twice
-        count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and beside or nil,
+        count_slow(self, "before", rank, step, self.slow.others[rank] == 0 and own or nil,
           events)
       end
     end

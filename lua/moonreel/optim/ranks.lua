@@ -218,11 +218,11 @@ end
 --- The bytes of a run's state that this rank keeps and sends, as the table of stages says
 -- (reference parallelism, section 1). Weights that no backward pass reads are not gathered for it.
 ---@param rows table[]     of exec:regions()
----@param story string     of a micro-step
+---@param op_log string     of a micro-step
 ---@param rounds integer   micro-steps of a rank in a step
 ---@return table bytes  state: all regions; buckets: gradients, windows: temporarily gathered
 ---   weights, at most two buckets each; sent: per step, except for a few numbers
-function Ranks:bytes(rows, story, rounds)
+function Ranks:bytes(rows, op_log, rounds)
   local weight = rows[1].dtype == "bf16" and 2 or 4
   local bytes = { state = 0, sent = 0, buckets = 0, windows = 0 }
   for _, row in ipairs(rows) do
@@ -237,7 +237,7 @@ function Ranks:bytes(rows, story, rounds)
     once = once + (self.stage == 0 and 4 or self.weights and 0 or weight)
     bytes.sent = bytes.sent + sent_by(self, once * n)
   end
-  for what, i in story:gmatch "(%a+) (%d+)" do
+  for what, i in op_log:gmatch "(%a+) (%d+)" do
     local b = self.buckets[math.tointeger(i)]
     bytes.sent = bytes.sent
       + rounds * sent_by(self, (what == "gather" and weight or 4) * (b.stop - b.start))

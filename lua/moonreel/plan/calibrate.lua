@@ -6,7 +6,7 @@ local calibrate = {}
 
 --- How much longer steps took than planned: the median over the buckets of the plan.
 ---@param p table       from plan.of
----@param rows table[]  from mr.Truth rows(): bucket, measured_s
+---@param rows table[]  from mr.Measured rows(): bucket, measured_s
 ---@return number|nil   nil if no bucket of the plan was measured
 function calibrate.factor(p, rows)
   local measured, factors = {}, {}
@@ -33,7 +33,7 @@ end
 
 --- Compares planned and measured values of each bucket, in the rows.
 ---@param p table
----@param rows table[]  from mr.Truth rows(); gets planned_s, planned_bytes
+---@param rows table[]  from mr.Measured rows(); gets planned_s, planned_bytes
 function calibrate.compare(p, rows)
   local of = {}
   for _, b in ipairs(p.buckets) do

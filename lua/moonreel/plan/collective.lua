@@ -19,7 +19,7 @@ end
 ---@class moonreel.plan.Group
 ---@field gpus integer   ranks on one node
 ---@field nodes integer
----@field beside number|nil  groups that communicate at once and share the cards of a node; 1
+---@field parallel number|nil  groups that communicate at once and share the cards of a node; 1
 
 --- Seconds until the first byte has passed through a whole ring.
 ---@param m table  machine
@@ -34,8 +34,10 @@ end
 
 -- bytes per second of a ring: by the link inside a node, or by all of its cards together
 local function ring_rate(m, group)
-  return group.nodes > 1
-    and math.min(m.node.link, m.network.cards * m.network.card / (group.beside or 1)) or m.node.link
+  if group.nodes == 1 then
+    return m.node.link
+  end
+  return math.min(m.node.link, m.network.cards * m.network.card / (group.parallel or 1))
 end
 
 --- Reduce-scatter or all-gather over one flat ring.
@@ -63,7 +65,7 @@ function collective.two_hops(m, group, bytes)
     return intra, 0
   end
   local piece, per_gpu = bytes / group.gpus,
-    m.network.card * m.network.cards / (group.gpus * (group.beside or 1))
+    m.network.card * m.network.cards / (group.gpus * (group.parallel or 1))
   local inter = PAT_S + math.log(group.nodes, 2) * m.network.step_s * PAT_STEP_SHARE
     + PAT_NODE_S * group.nodes + piece * (group.nodes - 1) / group.nodes / per_gpu
   return intra, inter

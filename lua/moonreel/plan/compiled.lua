@@ -233,11 +233,11 @@ function Compiled:share(settings, models, mesh, bucket)
       sent = 0 }, models.update.memory
   end
   local rank = self:rank(settings, models, mesh)
-  if not rank.story and bucket and (rank.team.gradients or rank.team.weights) then
+  if not rank.op_log and bucket and (rank.team.gradients or rank.team.weights) then
     -- graphs of all shapes send the same
-    rank.story = self:rank_step(settings, models, mesh, bucket).story
+    rank.op_log = self:rank_step(settings, models, mesh, bucket).op_log
   end
-  local bytes = rank:bytes(rank.story or "", mesh:rounds(settings))
+  local bytes = rank:bytes(rank.op_log or "", mesh:rounds(settings))
   bytes.regions, bytes.saved = region_bytes(rank.exec:regions()), rank.saved
   return bytes, rank.update
 end
@@ -362,7 +362,7 @@ end
 ---@param choice integer[]|boolean|nil  as in `step`
 ---@return table step  of `step`, if there is one rank; else memory, live, profile, parts and ops of
 ---   the rank's own graph; windows and buckets: bytes at its peak for gathered weights and for
----   gradients before reduction; story: its communication; sent: bytes of tokens that it sends, in
+---   gradients before reduction; op_log: its communication; sent: bytes of tokens that it sends, in
 ---   `calls`; useful operations and encoders are those of the whole
 function Compiled:rank_step(settings, models, mesh, bucket, choice)
   if mesh.ranks == 1 or models.job then
@@ -382,7 +382,7 @@ function Compiled:rank_step(settings, models, mesh, bucket, choice)
     local kinds, live = prog:kinds(), prog:live()
     local step = facts_of(self, models, prog, live)
     step.again = recompute.operations(kinds)
-    step.story, step.sent, step.calls = graph:op_log(), shares.sent(kinds), shares.calls(kinds)
+    step.op_log, step.sent, step.calls = graph:op_log(), shares.sent(kinds), shares.calls(kinds)
     step.windows, step.buckets = rank:shared(live)
     step.parts, step.ops, step.by = work.parts(self.machine, shares.computed(kinds), models.dtype)
     step.useful = mesh.sequence * mesh.layers == 1 and work.useful(kinds) or nil

@@ -89,7 +89,7 @@ end
 ---@param rows table[]   from mr.Program times()
 ---@param dtype string   compute dtype
 ---@return table[] list  {begins, ends (seconds from the start of the step), stream: d2h or h2d,
----   bytes, block: the block of the input, beside: the block that is computed when the copy starts,
+---   bytes, block: the block of the input, during: the block that is computed when the copy starts,
 ---   waits: seconds that a step waits for it}
 ---@return number waits  sum of these
 function copies.of(m, rows, dtype)
@@ -99,7 +99,7 @@ function copies.of(m, rows, dtype)
     if is_copy(row) then
       list[#list + 1] = { begins = times[i].begins, ends = times[i].ends, stream = row.queue,
         bytes = shares.bytes_of(row), block = blocks[i],
-        beside = at_work(rows, times, own, times[i].begins), waits = 0 }
+        during = at_work(rows, times, own, times[i].begins), waits = 0 }
       at[i] = list[#list]
     elseif times[i].late then
       at[times[i].late].waits = at[times[i].late].waits + times[i].wait

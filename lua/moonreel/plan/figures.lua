@@ -61,7 +61,7 @@ function figures.of(mesh, n, step, update, seconds)
 end
 
 -- fields of a machine that decide other parts of a run than its steps
-local BESIDE = {
+local APART = {
   { "node.link", "links inside a node" }, { "node.link_step_s", "links inside a node" },
   { "network.card", "links between nodes" }, { "network.step_s", "links between nodes" },
   { "communication_share", "links: what a GPU gives to them" },
@@ -76,9 +76,9 @@ local BESIDE = {
 ---@param mesh moonreel.plan.Mesh
 ---@return table[] list  {figure, what, value, origin}; figures about several ranks only if there
 ---   are several
-function figures.beside(mesh)
+function figures.others(mesh)
   local list, m = {}, mesh.machine
-  for _, row in ipairs(BESIDE) do
+  for _, row in ipairs(APART) do
     local field, what = table.unpack(row)
     local group, key = field:match "^(%w+)%.([%w_]+)$"
     local value = group and (m[group] or {})[key] or m[field]

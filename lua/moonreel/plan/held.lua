@@ -111,7 +111,7 @@ local function bytes_of(fixed, step, update)
 end
 
 -- bytes of the programs of all other buckets, limited by the recipe: slots, graphs
-local function beside(kept, all, settings)
+local function others_of(kept, all, settings)
   local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
   return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
 end
@@ -127,7 +127,7 @@ function held.of(open, b, step, all)
     above_buffer = above_buffer(open.settings, step),
     kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }
   if all then
-    local bytes, slots, graphs = row.bytes, beside(row.kept, all, open.settings)
+    local bytes, slots, graphs = row.bytes, others_of(row.kept, all, open.settings)
     bytes.slots, bytes.graphs = bytes.slots + math.ceil(slots), bytes.graphs + math.ceil(graphs)
     bytes.device, bytes.host = sum(bytes, "device"), sum(bytes, "host")
   end
@@ -146,7 +146,7 @@ function held.keep_others(rows, settings, m)
   end
   for _, row in ipairs(rows) do
     local bytes, kept = row.bytes, row.kept
-    local more_slots, more_graphs = beside(kept, all, settings)
+    local more_slots, more_graphs = others_of(kept, all, settings)
     local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
     if wanted > room and room >= 0 then
       more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted

@@ -170,7 +170,7 @@ end
 
 -- text about parts of a step that the table counts but the picture does not show: it shows the last
 -- micro-step and the update
-local function beside_text(row)
+local function parallel_text(row)
   local s, drawn = row.seconds, row.schedule.seconds
   local before = s.step - s.slowest - drawn
   local parts = { ("drawn are %s"):format(show.seconds(drawn)) }
@@ -207,7 +207,7 @@ local function section(p)
   put("<h2>Activations over its step</h2>\n%s", profile_picture(p.largest))
   put("<h2>Buckets</h2>\n%s", bucket_table(p))
   put("<h2>The longest step, bucket %s: %s</h2>\n<p>%s</p>\n%s",
-    escape(plan.bucket_name(slowest)), show.seconds(slowest.seconds.step), beside_text(slowest),
+    escape(plan.bucket_name(slowest)), show.seconds(slowest.seconds.step), parallel_text(slowest),
     timeline_rows(slowest))
   put("<h2>Notes</h2>\n<ul>\n")
   for _, note in ipairs(p.notes) do

@@ -11,10 +11,10 @@ local renders = {}
 
 -- seconds and clips on processors of this host, as a run measures them
 local function here_s(settings, models, mesh)
-  local cpu, beside = mesh.machine.cpu, settings.sampling.on == "host"
-  local threads = beside and processors.spare(settings, (cpu and cpu.threads or 1) * mesh.ranks)
+  local cpu, on_host = mesh.machine.cpu, settings.sampling.on == "host"
+  local threads = on_host and processors.spare(settings, (cpu and cpu.threads or 1) * mesh.ranks)
     or cpu.threads
-  return rendering_cost.ask(settings, threads, { saved_bytes = models.saved, fresh = beside })
+  return rendering_cost.ask(settings, threads, { saved_bytes = models.saved, fresh = on_host })
 end
 
 -- the same from the rates of a machine; on the GPU of this host including the work around programs

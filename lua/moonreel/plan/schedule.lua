@@ -183,7 +183,7 @@ local gathers = { [0] = "sums", "updated", "updated", "twice" }
 function schedule.of(mesh, work, each)
   -- ranks with the same slices of layers; such groups communicate at the same time
   local step = setmetatable({ group = { gpus = mesh.gpus // mesh.layers, nodes = mesh.nodes,
-      beside = mesh.layers },
+      parallel = mesh.layers },
     two_hops = mesh.nodes > 1, reduce_bytes = 4, gather = gathers[mesh.zero],
     gather_bytes = mesh.zero == 0 and 4 or work.weight_bytes }, { __index = work })
   if each ~= nil then

@@ -154,11 +154,11 @@ function shares.rank(settings, mesh, models, given)
 end
 
 --- The state that it keeps and sends.
----@param story string     communication of a micro-step
+---@param op_log string     communication of a micro-step
 ---@param rounds integer   micro-steps of a rank in a step
 ---@return table bytes     from mr.Ranks bytes()
-function Rank:bytes(story, rounds)
-  return self.team:bytes(self.exec:regions(), story, rounds)
+function Rank:bytes(op_log, rounds)
+  return self.team:bytes(self.exec:regions(), op_log, rounds)
 end
 
 --- The bytes at the peak of a micro-step that are copies of other ranks' state.

@@ -7,7 +7,7 @@ local listing = require "moonreel.text.listing"
 local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local recompute = require "moonreel.trainer.recompute"
-local truth = require "moonreel.trainer.measured"
+local measured = require "moonreel.trainer.measured"
 
 local show = {}
 
@@ -358,7 +358,7 @@ function show.why(p, row)
   lines[#lines + 1] = "\nfigures that decide the rest of the run:\n"
   lines[#lines + 1] = printer.text({ { key = "what" }, { key = "figure" }, { key = "value",
     right = true, format = function(v) return ("%.4g"):format(v) end }, { key = "origin" } },
-    figures.beside(p.mesh))
+    figures.others(p.mesh))
   if row.seconds.slowest > 0 then
     lines[#lines + 1] = ("\nthe slowest of %s ranks adds %s\n"):format(show.count(p.mesh.ranks),
       show.seconds(row.seconds.slowest))
@@ -404,7 +404,7 @@ function show.copies(p, row, options)
   end
   printer.print({ { key = "begins", right = true, format = show.seconds },
     { key = "ends", right = true, format = show.seconds }, { key = "stream" },
-    { key = "bytes", right = true }, { key = "block" }, { key = "beside" },
+    { key = "bytes", right = true }, { key = "block" }, { key = "during" },
     { key = "waits", right = true, format = function(s) return s > 0 and show.seconds(s) or "" end }
   }, row.copies, options)
   if not options.json then
@@ -423,18 +423,18 @@ local function truth_lines(p, put)
     { key = "measured_s", title = "measured", right = true, format = show.seconds },
     { key = "off", title = "", right = true,
       format = function(v, row)
-        return p.busy and truth.is_off(row) and "-" or ("%+.0f %%"):format(100 * v)
+        return p.busy and measured.is_off(row) and "-" or ("%+.0f %%"):format(100 * v)
       end },
     { key = "planned_s", title = "above", right = true, format = show.seconds },
     { key = "predicted_bytes", title = "bytes predicted", right = true, format = megabytes },
     { key = "measured_bytes", title = "measured", right = true, format = megabytes },
     { key = "planned_bytes", title = "above", right = true, format = megabytes } }
-  if p.truth.elsewhere then
+  if p.measured.elsewhere then
     table.remove(columns, 9)
     table.remove(columns, 6)
   end
-  put("%s", (printer.text(columns, p.truth):gsub("\n$", "")))
-  local not_held = truth.not_held(p.truth, p.busy)
+  put("%s", (printer.text(columns, p.measured):gsub("\n$", "")))
+  local not_held = measured.not_held(p.measured, p.busy)
   if not_held then
     put("%s", not_held)
   end
@@ -539,7 +539,7 @@ function show.text(p)
   else
     put("the number of steps is known only with an index; try: --data NAME.mrx")
   end
-  if p.truth and #p.truth > 0 then
+  if p.measured and #p.measured > 0 then
     put("")
     truth_lines(p, put)
   end
@@ -592,9 +592,9 @@ function show.plain(p)
     layers = mesh.layers,
     memory_bytes = mesh.machine.memory_bytes, dtype = p.dtype, parameters = p.parameters,
     trained = p.trained, shares = p.shares, buckets = list, notes = json.array(p.notes),
-    beside = json.array(figures.beside(mesh)),
+    other_figures = json.array(figures.others(mesh)),
     stage = p.stage,
-    course = p.course, truth = p.truth and json.array(p.truth),
+    course = p.course, measured = p.measured and json.array(p.measured),
     calibrated = p.calibrated, resident_bytes = p.resident_bytes, busy = p.busy,
     price_hour = mesh.machine.price_hour, remedies = p.remedies and json.array(p.remedies),
     survey = p.survey and { index = p.survey.index, rows = p.survey.rows, samples = p.samples,

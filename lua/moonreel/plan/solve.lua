@@ -24,7 +24,7 @@ end
 
 -- The largest batch of each bucket in a memory that also holds the programs of all; and the bytes
 -- of these, without buckets in which no sample fits.
-local function largest_beside(open, list, memory, all)
+local function largest_with_others(open, list, memory, all)
   local rows, taken = {}, { slots = 0, graphs = 0, slabs = 0 }
   for i, b in ipairs(list) do
     local function total(batch) return held_of(open, b, batch, all).total end
@@ -60,11 +60,11 @@ end
 function solve.fit(open, memory)
   open = open:within(memory)
   local list, none = open:buckets(), { slots = 0, graphs = 0, slabs = 0 }
-  local alone, all = largest_beside(open, list, memory, none)
+  local alone, all = largest_with_others(open, list, memory, none)
   -- batches that are too large give enough bytes for the next attempt; the difference is subtracted
   local room, rows, taken, most = memory
   repeat
-    rows, taken = largest_beside(open, list, room, all)
+    rows, taken = largest_with_others(open, list, room, all)
     most = settle_totals(open, rows, taken)
     room = room - (most - memory)
   until most <= memory

@@ -82,10 +82,10 @@ function override.target(key)
   return { keys = keys, schema = schema, indices = #indices > 0 and indices or nil }
 end
 
-local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
+local booleans = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
 
--- words that people write for a truth value, and what to try instead
-local near_truths = { yes = "true", on = "true", no = "false", off = "false" }
+-- words that people write for a boolean, and what to try instead
+local near_booleans = { yes = "true", on = "true", no = "false", off = "false" }
 
 --- Is a word meant as the value of the flag before it? This includes words that `override.value`
 -- refuses, so that the refusal names the flag.
@@ -93,7 +93,7 @@ local near_truths = { yes = "true", on = "true", no = "false", off = "false" }
 ---@return boolean
 function override.is_flag_value(word)
   word = word:lower()
-  return truths[word] ~= nil or near_truths[word] ~= nil or word == "none"
+  return booleans[word] ~= nil or near_booleans[word] ~= nil or word == "none"
     or literal.marker(word) ~= nil
 end
 
@@ -114,9 +114,9 @@ function override.value(schema, text)
     return text
   end
   if tag == "boolean" then
-    local value = truths[text:lower()]
+    local value = booleans[text:lower()]
     if value == nil then
-      local near = near_truths[text:lower()]
+      local near = near_booleans[text:lower()]
       return nil, "got '" .. text .. "'" .. (near and "; try: " .. near or "")
     end
     return value

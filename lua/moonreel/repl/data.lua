@@ -184,12 +184,12 @@ Run.__index = Run
 -- the numbers of the steps that count, and their losses
 local function curve_of(self)
   local steps, losses = {}, {}
-  local story = require("moonreel.runs.events").read(self.path, function(line)
+  local events = require("moonreel.runs.events").read(self.path, function(line)
     return type(line.loss) == "number" and line.loss or "none"
   end)
-  for number = 1, story.highest do
-    if type(story.steps[number]) == "number" then
-      steps[#steps + 1], losses[#losses + 1] = number, story.steps[number]
+  for number = 1, events.highest do
+    if type(events.steps[number]) == "number" then
+      steps[#steps + 1], losses[#losses + 1] = number, events.steps[number]
     end
   end
   return steps, losses

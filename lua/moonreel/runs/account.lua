@@ -1,7 +1,7 @@
 --- Accounts for the wall time of a run, from its journal: steps that count, waits for data and for
 -- other ranks, saves, repeated steps, time between launches; for the run and for each host.
 -- @module moonreel.runs.account
-local story = require "moonreel.runs.events"
+local events = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"
 
 local account = {}
@@ -60,7 +60,7 @@ Account.__index = Account
 function account.new()
   local all = ledger()
   -- `now`: the hosts of the current launch; `placed`: the hosts of a step's line
-  return setmetatable({ story = story.new(), all = all, hosts = {}, now = { all }, here = {},
+  return setmetatable({ events = events.new(), all = all, hosts = {}, now = { all }, here = {},
     placed = {} }, Account)
 end
 
@@ -114,7 +114,7 @@ function Account:add(entry)
     self.newest = math.max(self.newest or wall, wall)
   end
   self.last, self.placed[entry] = kind, self.here
-  self.story:add(entry)
+  self.events:add(entry)
 end
 
 -- seconds of steps, and of their waits for data and for other ranks
@@ -135,8 +135,8 @@ end
 
 -- the rows of the run, or of a host
 local function rows_of(self, one)
-  local train_s, data_s, others_s, steps = steps_of(self, self.story:curve(), one.name)
-  local undone_s, undone_data_s, undone_others_s, undone = steps_of(self, self.story.undone,
+  local train_s, data_s, others_s, steps = steps_of(self, self.events:curve(), one.name)
+  local undone_s, undone_data_s, undone_others_s, undone = steps_of(self, self.events.undone,
     one.name)
   undone_s = undone_s + undone_data_s + undone_others_s
   local known = train_s + data_s + others_s + undone_s + one.saves_s

@@ -4,7 +4,7 @@
 local digest = require "moonreel.data.digest"
 local find = require "moonreel.runs.find"
 local lineage = require "moonreel.runs.lineage"
-local story = require "moonreel.runs.events"
+local events = require "moonreel.runs.events"
 local tail = require "moonreel.runs.tail"
 
 local audit = {}
@@ -54,7 +54,7 @@ end
 ---   {at = step, number of batches left out after it}; micros: micro-batches of a whole step;
 ---   launches: {at, settings, dataset} of each line "start"; dir
 function audit.read(dir)
-  local lines = story.new()
+  local lines = events.new()
   local self = { dir = dir, jumps = {}, launches = {}, micros = 1, first = 0, undone = 0 }
   for entry in tail.open(dir .. "/journal.jsonl"):entries() do
     local what = lines:add(entry)

@@ -5,7 +5,7 @@ local chart = require "moonreel.look.chart"
 local find = require "moonreel.runs.find"
 local kinds = require "moonreel.recipe.kinds"
 local settings = require "moonreel.settings"
-local story = require "moonreel.runs.events"
+local events = require "moonreel.runs.events"
 
 local compare = {}
 
@@ -45,7 +45,7 @@ end
 ---@return number[][] points  {step, loss}
 function compare.curve(dir)
   local points = {}
-  for _, line in ipairs(story.steps(find.parts(dir))) do
+  for _, line in ipairs(events.steps(find.parts(dir))) do
     if type(line.loss) == "number" then
       points[#points + 1] = { line.step, line.loss }
     end

@@ -5,14 +5,14 @@
 local run = require "moonreel.run"
 local tail = require "moonreel.runs.tail"
 
-local story = {}
+local events = {}
 
 local LAST_STEP <const> = 100000000 -- a larger number is damage, not a step
 
-local Story = {}
-Story.__index = Story
+local Events = {}
+Events.__index = Events
 
----@class mr.Story
+---@class mr.Events
 ---@field steps table[]     lines "step" and "skip" that count, by their number; there may be gaps
 ---@field undone table[]    lines that a later session or a rollback discarded, in the order of time
 ---@field sessions table[]  {start = its line, first, last = numbers of its steps (nil: it has no
@@ -21,13 +21,13 @@ Story.__index = Story
 ---@field last table|nil    the newest line
 ---@field highest integer   the largest number of a step that counts; 0: no step counts
 
---- Makes an empty story.
+--- Makes an empty record of events.
 ---@param kept (fun(line: table): any)|nil  what is kept of a step's line (not nil or false) in
 ---   place of the line; then other lines are not kept. A million lines take 300 MB
----@return mr.Story
-function story.new(kept)
+---@return mr.Events
+function events.new(kept)
   return setmetatable({ steps = {}, undone = {}, sessions = {}, events = {}, highest = 0,
-    kept = kept }, Story)
+    kept = kept }, Events)
 end
 
 -- the run is at this step: later steps no longer count
@@ -54,7 +54,7 @@ end
 --- Takes the next line.
 ---@param line table  a line of the journal
 ---@return string     "session", "rollback", "step" (lines "step" and "skip") or "event"
-function Story:add(line)
+function Events:add(line)
   local kind, what = line.kind, "event"
   local whole = math.type(line.step) == "integer" and line.step <= LAST_STEP
   self.last = line
@@ -80,7 +80,7 @@ end
 
 --- The lines of steps that count, in their order.
 ---@return table[]
-function Story:curve()
+function Events:curve()
   local list = {}
   for number = 1, self.highest do
     list[#list + 1] = self.steps[number]
@@ -90,10 +90,10 @@ end
 
 --- Reads a journal up to its present end.
 ---@param path string  a run's directory, or the file
----@param kept function|nil  as in story.new
----@return mr.Story
-function story.read(path, kept)
-  local self = story.new(kept)
+---@param kept function|nil  as in events.new
+---@return mr.Events
+function events.read(path, kept)
+  local self = events.new(kept)
   for line in run.entries(path) do
     self:add(line)
   end
@@ -104,10 +104,10 @@ end
 -- name of its stage, if there are stages.
 ---@param parts table[]  from moonreel.runs.find.parts; a part without a journal has no steps
 ---@return table[]
-function story.steps(parts)
+function events.steps(parts)
   local list = {}
   for _, part in ipairs(parts) do
-    local self = story.new()
+    local self = events.new()
     for entry in tail.open(part.dir .. "/journal.jsonl"):entries() do
       self:add(entry)
     end
@@ -119,4 +119,4 @@ function story.steps(parts)
   return list
 end
 
-return story
+return events

@@ -40,7 +40,7 @@ local function row_of(line, seen)
 end
 
 --- The rows and their columns.
----@param steps table[]  lines of the journal, from Story:curve
+---@param steps table[]  lines of the journal, from Events:curve
 ---@return table[] rows
 ---@return string[] columns
 function export.rows(steps)

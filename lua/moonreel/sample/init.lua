@@ -33,9 +33,9 @@ Sampler.__index = Sampler
 
 -- loads the weights of a file, or their averages; a folder of the reference has averages in ema.pt
 local function fill(self, source, ema)
-  local settings, averages <close> = self.settings, ema and ckpt.beside(source, "ema.pt") or nil
+  local settings, averages <close> = self.settings, ema and ckpt.companion(source, "ema.pt") or nil
   local from = averages or source
-  blame.beside(settings, "model", start.check_sizes, source, self.pipe.maps)
+  blame.compare(settings, "model", start.check_sizes, source, self.pipe.maps)
   local report = fill_regions.weights(self.exec, self.pipe.params, from, {maps = self.pipe.maps,
     average = ema})
   local fresh = report.fresh[1]

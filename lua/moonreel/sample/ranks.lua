@@ -38,15 +38,15 @@ end
 ---@param settings table
 ---@param team mr.Team
 ---@param model table       declared over the split
----@param beside boolean    the device exchanges while it computes
+---@param overlaps boolean    the device exchanges while it computes
 ---@return mr.Sequence|nil  the ranks that share tokens; nil: none do
-function ranks.connect(settings, team, model, beside)
+function ranks.connect(settings, team, model, overlaps)
   if team.size == 1 then
     return nil
   end
   local here = team:even(require("moonreel.comm.place").find())
   local _, tokens = ranks.sizes(settings, team.size)
-  return mesh.new(settings, team, model.config.num_heads, here, beside, model.split, tokens)
+  return mesh.new(settings, team, model.config.num_heads, here, overlaps, model.split, tokens)
     .sequence
 end
 

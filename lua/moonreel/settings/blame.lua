@@ -149,7 +149,7 @@ end
 ---@param within string  the record
 ---@param f function
 ---@return any ...  results of f
-function blame.beside(settings, within, f, ...)
+function blame.compare(settings, within, f, ...)
   return call(function(message)
     return message .. setters(set_in(settings, message, within), 1)
   end, f, ...)

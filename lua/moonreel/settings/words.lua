@@ -15,7 +15,7 @@ local fault = require "moonreel.recipe.fault"
 
 local words = {}
 
-local truths = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
+local booleans = { ["true"] = true, ["1"] = true, ["false"] = false, ["0"] = false }
 
 --- The options among a command's rows.
 ---@param rows table[]|nil
@@ -118,7 +118,7 @@ function words.parse(args, command)
 
   -- true or false after a bare flag belongs to it; other words do not
   local function flag_value(given)
-    if given == nil and args[i + 1] and truths[args[i + 1]:lower()] ~= nil then
+    if given == nil and args[i + 1] and booleans[args[i + 1]:lower()] ~= nil then
       i = i + 1
       given = args[i]
     end
@@ -148,7 +148,7 @@ function words.parse(args, command)
       set(row, value)
     elseif row then
       local text = flag_value(given)
-      local value = truths[(text or "true"):lower()]
+      local value = booleans[(text or "true"):lower()]
       if value == nil then
         fault.usage("%s: --%s: expected true or false, got '%s'", command.name, name, text)
       end

@@ -48,7 +48,7 @@ end
 ---@field path string
 ---@field good integer        bytes that are certainly written
 ---@field waiting string[]    the following bytes, which are not yet on disk
----@field trouble string|nil  why they cannot be written
+---@field error string|nil  why they cannot be written
 local File = {}
 File.__index = File
 
@@ -82,7 +82,7 @@ end
 -- checks that no other program has appended bytes
 local function check_alone(self, handle)
   local size = check(self, handle:seek "end")
-  local most = self.good + (self.trouble and self.waiting_bytes or 0)
+  local most = self.good + (self.error and self.waiting_bytes or 0)
   if size < self.good or size > most then
     self.foreign = ("%s: has %d bytes, but this run wrote %d: another program writes to it"):format(
       self.path, size, self.good)
@@ -98,7 +98,7 @@ local function try(self)
 end
 
 --- Appends a text. Bytes that the disk does not accept wait in memory and are written by the next
--- call; `trouble` says why. An incomplete end is overwritten.
+-- call; `error` says why. An incomplete end is overwritten.
 ---@param text string
 function File:write(text)
   if self.foreign or self.lost then
@@ -109,9 +109,9 @@ function File:write(text)
   local good, why = pcall(try, self)
   if good then
     self.good, self.waiting, self.waiting_bytes = self.good + self.waiting_bytes, {}, 0
-    self.trouble = nil
+    self.error = nil
   else
-    self.trouble = tostring(type(why) == "table" and why.message or why)
+    self.error = tostring(type(why) == "table" and why.message or why)
     if self.handle then
       self.handle:close()
       self.handle = nil
@@ -125,7 +125,7 @@ function File:close()
   if self.handle then
     self.handle:close()
     self.handle = nil
-    if not self.trouble then
+    if not self.error then
       remember(open_ledger(self.folder), self.path, read(self.path))
     end
   end
@@ -136,7 +136,7 @@ Growing.__index = Growing
 
 --- Creates a store whose files grow with each call.
 ---@param folder string  folder of the tracker
----@return table store  with file(path), put(path, data) and trouble()
+---@return table store  with file(path), put(path, data) and error()
 function files.growing(folder) return setmetatable({ folder = folder }, Growing) end
 
 --- Creates a file.
@@ -150,7 +150,7 @@ end
 
 --- Why the newest file cannot be written; nil: it can.
 ---@return string|nil
-function Growing:trouble() return self.newest and self.newest.trouble end
+function Growing:error() return self.newest and self.newest.error end
 
 -- writes a file completely or not at all
 local function put(path, data)

@@ -84,7 +84,7 @@ local function guarded(self, name, writer, store)
           self.off[name] = true
         end
         why = not good and tostring(type(why) == "table" and why.message or why)
-          or store:trouble()
+          or store:error()
         if why and not self.failed[name] then
           fail(why)
         end

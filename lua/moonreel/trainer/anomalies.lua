@@ -6,7 +6,7 @@ local json = require "moonreel.core.json"
 local saves = require "moonreel.trainer.saves"
 local spikes = require "moonreel.trainer.spikes"
 
-local trouble = {}
+local anomalies = {}
 
 local BAD_STEPS_MAX <const> = 3
 
@@ -14,7 +14,7 @@ local BAD_STEPS_MAX <const> = 3
 -- judged with it.
 ---@param r mr.Run
 ---@param batches table[]  {source, ids, n} of all micro-batches, of all ranks
-function trouble.remember(r, batches)
+function anomalies.remember(r, batches)
   table.insert(r.recent, { step = r.step, batches = batches })
   if #r.recent > math.max(BAD_STEPS_MAX, r.settings.spike.norm_steps) then
     table.remove(r.recent, 1)
@@ -72,10 +72,10 @@ end
 
 --- Judges the step that has just ended, and acts.
 ---@param r mr.Run
-function trouble.check(r)
+function anomalies.check(r)
   check_bad(r)
   check_spike(r)
   r.spike = nil
 end
 
-return trouble
+return anomalies

@@ -16,7 +16,7 @@ local saves = require "moonreel.trainer.saves"
 local signal = require "moonreel.core.signal"
 local spikes = require "moonreel.trainer.spikes"
 local tracking = require "moonreel.trainer.tracking"
-local trouble = require "moonreel.trainer.anomalies"
+local anomalies = require "moonreel.trainer.anomalies"
 local waits = require "moonreel.trainer.waits"
 local weights = require "moonreel.trainer.weights"
 local words = require "moonreel.runs.words"
@@ -59,7 +59,7 @@ end
 -- journal is on the disk. If that fails, a run whose checkpoint is committed does not fail.
 local function end_journal(r, line)
   line.wall, line.resident_bytes, line.busy = base.wall_s(), bench.max_resident(), busy(r)
-  line.buckets = json.array(r.truth:rows())
+  line.buckets = json.array(r.measured:rows())
   r.journal:append(line)
   local good, problem = pcall(r.journal.sync, r.journal)
   if not good then
@@ -166,7 +166,7 @@ local function tell_step(r, line)
   else
     r.last_loss = line.loss
     if line.even then
-      r.truth:add(line.bucket, line.time_s - line.data_wait_s, bench.max_resident())
+      r.measured:add(line.bucket, line.time_s - line.data_wait_s, bench.max_resident())
     end
     r.progress:step(line)
   end
@@ -200,7 +200,7 @@ function loop.step(r)
   count_failed(r, sum.failed)
   r.sampler, r.epoch_ends = r.loader:state(), sum.last
   update(r, sum)
-  trouble.remember(r, sum.taken)
+  anomalies.remember(r, sum.taken)
   r.updates = r.updates + (sum.good and not sum.left_out and 1 or 0)
   r.bad = (sum.good or sum.weight == 0) and 0 or r.bad + 1
   tell_step(r, line_of(r, sum, base.now_s() - started))
@@ -244,7 +244,7 @@ local function steps(r)
       return nil
     end
     weights.look(r)
-    trouble.check(r)
+    anomalies.check(r)
     replicas.check(r)
     saves.tell(r)
     tell_journal(r)
@@ -295,7 +295,7 @@ function loop.run(r)
     tell_times(r)
   end
   local why = busy(r)
-  for _, reported in ipairs(r.truth:lines(why)) do
+  for _, reported in ipairs(r.measured:lines(why)) do
     r.progress:say(reported)
   end
   local rendered, line = renderings.took(r, why)

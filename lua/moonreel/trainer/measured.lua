@@ -3,24 +3,24 @@
 -- @module moonreel.trainer.measured
 local run = require "moonreel.run"
 
-local truth = {}
+local measured = {}
 
 local LEAST, MOST = 5, 101  -- least and largest number of steps for a median; the newest are used
 local TOLERANCE = 0.1       -- share of the prediction: a larger difference is logged
 local LITTLE = 32 << 20     -- a smaller difference in bytes is not logged
 
-local Truth = {}
-Truth.__index = Truth
+local Measured = {}
+Measured.__index = Measured
 
 --- Starts without predictions and measurements.
----@return mr.Truth
-function truth.new()
-  return setmetatable({ by = {}, names = {}, beside_bytes = 0 }, Truth)
+---@return mr.Measured
+function measured.new()
+  return setmetatable({ by = {}, names = {}, rendering_bytes = 0 }, Measured)
 end
 
 --- Adds the bytes of renderings in the run's own process, in addition to those of every bucket.
 ---@param bytes integer
-function Truth:beside(bytes) self.beside_bytes = bytes end
+function Measured:add_rendering(bytes) self.rendering_bytes = bytes end
 
 local function bucket_of(self, key)
   local one = self.by[key]
@@ -36,7 +36,7 @@ end
 ---@param name string      its name for people
 ---@param seconds number   seconds of micro-steps and update
 ---@param bytes integer|nil bytes of the process while the step runs
-function Truth:expect(key, name, seconds, bytes)
+function Measured:expect(key, name, seconds, bytes)
   local one = bucket_of(self, key)
   one.bucket, one.predicted_s, one.predicted_bytes = name, seconds, bytes
 end
@@ -45,7 +45,7 @@ end
 ---@param key string
 ---@param seconds number
 ---@param bytes integer|nil  the most bytes that the process had until the end of the step
-function Truth:add(key, seconds, bytes)
+function Measured:add(key, seconds, bytes)
   local one = bucket_of(self, key)
   one.times[one.steps % MOST + 1], one.steps = seconds, one.steps + 1
   one.measured_bytes = bytes
@@ -55,12 +55,12 @@ end
 -- predicted, minus 1), spread (of the middle half of the steps, divided by the median),
 -- predicted_bytes, measured_bytes}; nil for what was not predicted, or if there are too few steps.
 ---@return table[]
-function Truth:rows()
+function Measured:rows()
   local rows = {}
   for i, key in ipairs(self.names) do
     local one = self.by[key]
     local row = { bucket = one.bucket, steps = one.steps, predicted_s = one.predicted_s,
-      predicted_bytes = one.predicted_bytes and one.predicted_bytes + self.beside_bytes,
+      predicted_bytes = one.predicted_bytes and one.predicted_bytes + self.rendering_bytes,
       measured_bytes = one.measured_bytes }
     if one.steps >= LEAST then
       local times = table.move(one.times, 1, #one.times, 1, {})
@@ -85,20 +85,20 @@ end
 
 --- Were the steps of a bucket a tenth longer, or shorter, than predicted, and is that more than
 -- they differ from each other?
----@param row table  from Truth:rows
+---@param row table  from Measured:rows
 ---@return boolean
-function truth.is_off(row)
+function measured.is_off(row)
   return row.off ~= nil and math.abs(row.off) > math.max(TOLERANCE, row.spread)
 end
 
 --- The text about steps that differ from the prediction while other processes wanted the
 -- processors.
----@param rows table[]      from Truth:rows
+---@param rows table[]      from Measured:rows
 ---@param busy string|nil   the other processes; nil: the processors were free
 ---@return string|nil       nil if the times can be compared
-function truth.not_held(rows, busy)
+function measured.not_held(rows, busy)
   for _, row in ipairs(busy and rows or {}) do
-    if truth.is_off(row) then
+    if measured.is_off(row) then
       return "times of steps are not compared with the prediction: " .. busy
     end
   end
@@ -109,7 +109,7 @@ end
 -- that much from the prediction. Times are left out if other processes wanted the processors.
 ---@param busy string|nil  the reason why times cannot be compared
 ---@return string[]
-function Truth:lines(busy)
+function Measured:lines(busy)
   local lines, rows = {}, self:rows()
   local had, predicted = most(rows, "measured_bytes"), most(rows, "predicted_bytes")
   -- memory of a GPU is not memory of the process, and is not predicted here
@@ -118,10 +118,10 @@ function Truth:lines(busy)
     lines[1] = ("%.0f MB were resident, %.0f MB were predicted: %+.0f %%"):format(had / 1e6,
       predicted / 1e6, (had / predicted - 1) * 100)
   end
-  local not_held = truth.not_held(rows, busy)
+  local not_held = measured.not_held(rows, busy)
   lines[#lines + 1] = not_held
   for _, row in ipairs(not_held and {} or rows) do
-    if truth.is_off(row) then
+    if measured.is_off(row) then
       lines[#lines + 1] = ("bucket %s took %.1f ms a step, %.1f ms were predicted: %+.0f %%")
         :format(row.bucket, row.measured_s * 1000, row.predicted_s * 1000, row.off * 100)
     end
@@ -145,8 +145,8 @@ local function buckets_of(entry)
   return rows
 end
 
--- Reads the predictions at the start of a run, as truth.of_run gives them; also seconds of a step
--- in addition to its micro-steps, and the number of micro-steps.
+-- Reads the predictions at the start of a run, as measured.of_run gives them; also the seconds of
+-- a step in addition to its micro-steps, and the number of micro-steps.
 local function read_start(facts, entry)
   local machine = stated(entry, "machine", "table") or {}
   local libraries = stated(machine, "libraries", "table") or {}
@@ -160,14 +160,14 @@ end
 --- Reads predictions and measurements from a run's journal. Steps with batches of several buckets
 -- are not counted, and neither are fields that a line lacks.
 ---@param dir string
----@return mr.Truth
+---@return mr.Measured
 ---@return table facts  resident: the most bytes of the process, printed at the end of the run;
 ---   began: bytes of the process when the run began; busy: the other processes that wanted the
 ---   processors, in the last launch with such; ranks, threads of each; device; rendered: {seconds,
 ---   cpu_s} of each rendering of the run's own prompts; nil for fields that the journal does not
 ---   have
-function truth.of_run(dir)
-  local self, update_s, rounds, facts = truth.new(), 0, 1, {}
+function measured.of_run(dir)
+  local self, update_s, rounds, facts = measured.new(), 0, 1, {}
   local function expect(row)
     local seconds = stated(row, "seconds")
     if stated(row, "key", "string") and seconds then
@@ -204,4 +204,4 @@ function truth.of_run(dir)
   return self, facts
 end
 
-return truth
+return measured

@@ -17,7 +17,7 @@ local recompute = require "moonreel.trainer.recompute"
 local samples = require "moonreel.trainer.samples"
 local state = require "moonreel.trainer.state"
 local tracking = require "moonreel.trainer.tracking"
-local truth = require "moonreel.trainer.measured"
+local measured = require "moonreel.trainer.measured"
 local waits = require "moonreel.trainer.waits"
 
 local predict = {}
@@ -58,7 +58,7 @@ local function find_hosts(r)
   local found = r.team.world and links.measure(r.team.world, names)
   if found and #found.hosts > 1 then
     local _, slowest = links.judge(found)
-    r.progress:say((slowest.slow and "warning: " or "") .. links.story(slowest))
+    r.progress:say((slowest.slow and "warning: " or "") .. links.describe(slowest))
   end
 end
 
@@ -88,7 +88,7 @@ end
 
 -- bytes that a rank stores and sends of the state that ranks share
 local function shares_of(r)
-  return r.ranks:bytes(r.exec:regions(), r.programs.story or "", rounds_of(r))
+  return r.ranks:bytes(r.exec:regions(), r.programs.op_log or "", rounds_of(r))
 end
 
 -- bytes of host memory that a save needs
@@ -120,7 +120,7 @@ local function predict_bucket(r, bucket)
   row.resident_bytes = r.facts.device == "cpu" and r.apart_bytes + row.peak_bytes or nil
   r.talk_s = r.ranks and r.talk * shares_of(r).sent or 0
   local step_s = rounds_of(r) * row.seconds + r.update_s + r.talk_s
-  r.truth:expect(row.key, row.bucket, step_s, row.resident_bytes)
+  r.measured:expect(row.key, row.bucket, step_s, row.resident_bytes)
   r.progress:say(("bucket %s: batch %d, %d samples, peak %s, about %.1f ms a step%s"):format(
     row.bucket, row.batch, row.samples, progress.bytes(row.peak_bytes), step_s * 1000,
     row.recompute ~= nil and ", recomputes " .. recompute.text(row.recompute) or ""))
@@ -235,7 +235,7 @@ function predict.run(r)
     config = program.config(s, r.reduced and r.ranks or nil, r.mesh.sequence, r.fresh,
       r.watch ~= nil)})
   r.bucket_of, r.unseen = {}, {}
-  r.truth, r.update_s = truth.new(), r.update.prog:plan().seconds
+  r.measured, r.update_s = measured.new(), r.update.prog:plan().seconds
   r.apart_bytes, r.encoders, r.talk = apart_bytes(r), plan_encoders(r), talk_of(r)
   if r.ranks and r.ranks.weights then
     local shapes = {}

@@ -195,13 +195,14 @@ end
 -- Ranks run micro-steps of different shapes at a time, and a rank without a batch runs none. But
 -- all of them must communicate the same, in the same order.
 local function listen(self, key, graph)
-  local story, team = graph:op_log(), self.options.ranks
-  if not self.story then
+  local op_log, team = graph:op_log(), self.options.ranks
+  if not self.op_log then
     local echo = team:echo(self.pipe.params, graph, self.options.config.reduce ~= nil)
-    self.story, self.first, self.echo = story, key, self.exec:compile(echo)
-  elseif story ~= self.story then
+    self.op_log, self.first, self.echo = op_log, key, self.exec:compile(echo)
+  elseif op_log ~= self.op_log then
     base.raise("MR_E_RECIPE", ("ranks cannot share weights: %s uses them in another order than %s "
-      .. "(%s; %s); try: plugin_config.zero_stage = 2"):format(key, self.first, story, self.story))
+      .. "(%s; %s); try: plugin_config.zero_stage = 2"):format(key, self.first, op_log,
+      self.op_log))
   end
 end
 

@@ -28,7 +28,7 @@ end
 ---@field predicted_s number|nil of one rendering
 ---@field times number[]         seconds that renderings took
 ---@field spent_s number         their sum
----@field beside boolean         renderings run in parallel with the run; seconds are those of a
+---@field parallel boolean        renderings run in parallel with the run; seconds are those of a
 ---   processor
 ---@field began number           when the run began to train
 local Cost = {}
@@ -38,7 +38,7 @@ Cost.__index = Cost
 ---@param sampling table  field of the settings
 ---@return mr.RenderingCost
 function rendering_cost.new(sampling)
-  return setmetatable({ most_share = sampling.most_share, beside = sampling.on == "host",
+  return setmetatable({ most_share = sampling.most_share, parallel = sampling.on == "host",
     times = {}, spent_s = 0, began = base.now_s() }, Cost)
 end
 
@@ -124,7 +124,7 @@ function Cost:predict(r)
     return
   end
   if here and r.facts.device == "cpu" then
-    r.truth:beside(bytes)
+    r.measured:add_rendering(bytes)
   end
   self.predicted_s = seconds
   r.progress:say(("renderings: every %d steps (sampling.every) %d clips, about %s each%s, %s")
@@ -134,12 +134,12 @@ function Cost:predict(r)
 end
 
 -- the unit of the seconds, as text
-function Cost:of() return self.beside and " of a processor" or "" end
+function Cost:of() return self.parallel and " of a processor" or "" end
 
 --- Adds a rendering that was made.
 ---@param event table  from moonreel.watch
 function Cost:took(event)
-  local seconds = self.beside and event.cpu_s or event.seconds
+  local seconds = self.parallel and event.cpu_s or event.seconds
   self.times[#self.times + 1], self.spent_s = seconds, self.spent_s + seconds
 end
 

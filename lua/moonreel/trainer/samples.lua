@@ -26,11 +26,11 @@ function samples.index_of(path)
   if path:find("%.mrx/?$") or base.exists(path .. "/data.sum") then
     return path
   end
-  local beside = path:gsub("/+$", ""):gsub("%.[%w]+$", "") .. ".mrx"
-  if base.exists(beside) then
-    return beside
+  local index = path:gsub("/+$", ""):gsub("%.[%w]+$", "") .. ".mrx"
+  if base.exists(index) then
+    return index
   end
-  return beside, path
+  return index, path
 end
 
 -- does a path have an index or a table?
@@ -307,7 +307,7 @@ local function open_cache(r)
   for kind in pairs(r.cached) do
     want[kind] = about.of(s, kind, r.dtype, r.pipe.text)
   end
-  local path = s.cache or cache.beside(r.index.meta.path)
+  local path = s.cache or cache.path_of(r.index.meta.path)
   local held = r:keep(blame.field(s, r.cached.latents or r.cached.text, cache.open, path, want))
   for _, kind in ipairs(held.unchecked) do
     r.notes[#r.notes + 1] = ("%s: its %s cannot be checked, because the weights that made them "

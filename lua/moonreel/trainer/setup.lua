@@ -196,7 +196,7 @@ end
 -- Loads weights to start from, and reports dropped, resized and fresh tensors.
 local function start_weights(r)
   local path, maps = r.source.path, r.pipe.maps
-  blame.beside(r.settings, "model", start.check_sizes, r.source, maps)
+  blame.compare(r.settings, "model", start.check_sizes, r.source, maps)
   local report = fill.weights(r.exec, r.pipe.params, r.source, {maps = maps, finite = true})
   r.parent = path
   if #report.loaded == 0 then

@@ -97,7 +97,7 @@ local function line_of(one, set, path, made)
   end
   return { kind = "samples", step = one.step, set = set.name, path = path, files = files,
     scalars = next(made.scalars) and made.scalars or nil, seconds = made.seconds,
-    cpu_s = made.cpu_s, text = made.trouble, wall = base.wall_s() }
+    cpu_s = made.cpu_s, text = made.failure, wall = base.wall_s() }
 end
 
 local function reports(self) return not (self.o.silent or self.o.save_to) end
@@ -161,7 +161,7 @@ local function finish(self, one, set, path, work, made)
   end
   work:finish(path, { id = one.id, key = self.keys[one.id .. set.name], step = one.step,
     epoch = one.epoch, set = set.name, clips = made.clips, scalars = made.scalars,
-    loss = made.loss, seconds = made.seconds, trouble = made.trouble })
+    loss = made.loss, seconds = made.seconds, failure = made.failure })
 end
 
 -- renders a set of a checkpoint into its place
@@ -171,8 +171,8 @@ local function try(self, one, set, path)
   local made = make(self, one, set, work.path)
   made.seconds, made.cpu_s = base.now_s() - began, os.clock() - clock
   finish(self, one, set, path, work, made)
-  if made.trouble then
-    self.o.note(("step %d: a metric function failed: %s"):format(one.step, made.trouble))
+  if made.failure then
+    self.o.note(("step %d: a metric function failed: %s"):format(one.step, made.failure))
   end
   self.counts.rendered = self.counts.rendered + 1
   self.o.tell { step = one.step, stage = one.stage, set = set.name, state = "rendered",

@@ -50,7 +50,7 @@ end
 ---@param folder string
 ---@param how table    metrics: of moonreel.watch.metric; progress: as sampler:render takes it
 ---@return table made  clips: {file, prompt, seed, frames, height, width, numbers}; scalars: name ->
----   number; trouble: error of a metric that failed
+---   number; failure: error of a metric that failed
 function render.set(sampler, set, folder, how)
   local options, found, s = set:ask(sampler)
   sampler.defaults = s
@@ -63,10 +63,10 @@ function render.set(sampler, set, folder, how)
   end
   local request = sampler:request(options)
   names = naming.new(found, s, request)
-  local clips, rows, trouble = {}, {}, nil
+  local clips, rows, failure = {}, {}, nil
   for i, clip in ipairs(sampler:render(request)) do
     if clip.frames_u8 then
-      trouble = measure(how, clip, rows) or trouble
+      failure = measure(how, clip, rows) or failure
     end
     clips[i] = { file = clip.path:sub(#folder + 2), prompt = clip.prompt, seed = clip.seed,
       frames = clip.frames, height = clip.height, width = clip.width, numbers = clip.numbers }
@@ -75,7 +75,7 @@ function render.set(sampler, set, folder, how)
   for name, mean in pairs(metric.means(rows)) do
     scalars[("samples/%s/%s"):format(set.name, name)] = mean
   end
-  return { clips = clips, scalars = scalars, trouble = trouble }
+  return { clips = clips, scalars = scalars, failure = failure }
 end
 
 return render

@@ -29,7 +29,7 @@ static void chain(void)
     // what a hostile name does to a terminal is taken out
     mr_fail(MR_E_DATA, "clip '%s'", "a\033[2J\a\177b");
     CHECK_STR(mr_error_last()->text, "clip 'a?[2J??b'");
-    // a fresh failure starts a new story
+    // a new failure starts a new error record
     mr_fail(MR_E_USAGE, "no such option");
     CHECK(mr_error_last()->cause == NULL);
     // a small buffer is cut, and the whole length reported

@@ -90,7 +90,7 @@ static void *run_bad_rank(void *arg)
     for (int r = 0; r < N; r++)
         for (int link = 0; link < LINKS; link++)
             b->links[r].fd[link] = -1;
-    p.first = 2, p.near = 1;
+    p.first = 2, p.n_local = 1;
     CHECK_OK(mr_segment_new(1, &alone));
     CHECK_OK(mr_segment_transport(alone, 0, &shared));
     CHECK_OK(comm_rendezvous(&p, shared, b->links));
@@ -508,7 +508,7 @@ static void causes_come_first(void)
     mr_transport *shared, *transport;
     pthread_t thread;
     int port;
-    zero.near = 2;
+    zero.n_local = 2;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &zero.listener, &port));
     CHECK_OK(mr_segment_new(2, &host));
     CHECK_OK(mr_segment_transport(host, 0, &shared));

@@ -142,21 +142,21 @@ static void brief_states(void)
     for (int32_t b = 0; b < order->at.n_buckets; b++)
         used += order->at.taken[b] > 0;
     CHECK(used >= 200);
-    mr_text beside = {0};
-    tail_put_beside(order->at.tail, &beside);
+    mr_text list = {0};
+    tail_put_list(order->at.tail, &list);
     CHECK(order->at.tail->n > 400);
     CHECK(strlen(brief) < 4096 && strlen(whole) > 4096);
-    CHECK_OK(mr_position_whole(brief, beside.data, &joined));
+    CHECK_OK(mr_position_whole(brief, list.data, &joined));
     CHECK_STR(joined, whole);
     CHECK_OK(mr_order_restore(again, joined, NULL, 0, NULL));
     CHECK(again->at.tail->n == order->at.tail->n &&
           again->at.tail->digest == order->at.tail->digest);
     // another list, and none
-    beside.data[20] ^= 1;
-    CHECK_FAILS(mr_position_whole(brief, beside.data, &wrong), MR_E_DATA,
+    list.data[20] ^= 1;
+    CHECK_FAILS(mr_position_whole(brief, list.data, &wrong), MR_E_DATA,
                 "the list of them is another one");
     CHECK_FAILS(mr_position_whole(brief, NULL, &wrong), MR_E_DATA, "not there");
-    mr_free(beside.data);
+    mr_free(list.data);
     mr_free(brief);
     mr_free(whole);
     mr_free(joined);

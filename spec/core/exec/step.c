@@ -135,7 +135,7 @@ int main(void)
                     "model.lua:5: spec_choosy");
         CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA,
                     "thirteen is refused");
-        // a real row in f64 is the truth itself
+        // a real row in f64 is the reference itself
         OK(first_of(both[i], "silu", MR_F64, 8, &y, &naive));
         CHECK(naive);
         CHECK_NEAR(y, 2 / (1 + exp(-2)), 1e-6);

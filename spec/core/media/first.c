@@ -33,23 +33,23 @@ static mr_status write_grain(const char *path, mr_encode_options o)
 }
 
 // The first packet and the first frame, all of it, of a decoder without settings.
-typedef struct truth {
+typedef struct expected {
     AVFormatContext *demux;
     AVStream *stream;
     AVPacket *packet; // the first
     AVFrame *frame;
-} truth;
+} expected;
 
-static void forget(truth *t)
+static void forget(expected *t)
 {
     avformat_close_input(&t->demux);
     av_packet_free(&t->packet);
     av_frame_free(&t->frame);
 }
 
-static bool look(const char *path, truth *t)
+static bool look(const char *path, expected *t)
 {
-    *t = (truth){.frame = av_frame_alloc()};
+    *t = (expected){.frame = av_frame_alloc()};
     if (avformat_open_input(&t->demux, path, NULL, NULL) < 0 ||
         avformat_find_stream_info(t->demux, NULL) < 0)
         return false;
@@ -90,7 +90,7 @@ static bool interlaced(const AVFrame *f)
 #endif
 }
 
-static void same_facts(const char *path, const mr_clip_info *info, truth *t)
+static void same_facts(const char *path, const mr_clip_info *info, expected *t)
 {
     const AVFrame *f = t->frame;
     AVRational sar = av_guess_sample_aspect_ratio(t->demux, t->stream, t->frame);
@@ -128,7 +128,7 @@ static bool gives_frame(const AVCodecParameters *of, const AVPacket *p)
 /* short_one: its first packet has to be cut, to less than a tenth */
 static void compare(const char *path, bool short_one)
 {
-    truth t;
+    expected t;
     mr_clip_info info;
     mr_fault fault;
     if (m->scan(w, path, 0, &info, &fault) == MR_OK) {

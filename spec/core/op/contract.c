@@ -13,14 +13,14 @@
 
 #include <float.h>
 
-/* ---- the truth ---- */
+/* ---- the reference: naive kernels in f64 ---- */
 
-typedef struct truth {
+typedef struct reference {
     double *in[MR_MAX_IN], *out[MR_MAX_OUT];
     mr_desc out_desc[MR_MAX_OUT]; /* of the case's dtypes, from dense inputs */
     int n_in, n_out;
     unsigned char attr[MR_ATTR_BYTES];
-} truth;
+} reference;
 
 static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *attr, mr_infer *ctx)
 {
@@ -63,7 +63,7 @@ static buf exact_arg(const mr_desc *d, const double *values)
 }
 
 /* The naive row on the values; out[k] receives dense f64. */
-static mr_status evaluate(const op_case *c, const truth *t, double *const *values,
+static mr_status evaluate(const op_case *c, const reference *t, double *const *values,
                           double *const *out)
 {
     mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = 1};
@@ -99,9 +99,9 @@ static mr_status evaluate(const op_case *c, const truth *t, double *const *value
     return st;
 }
 
-static bool truth_new(const op_case *c, truth *t)
+static bool reference_new(const op_case *c, reference *t)
 {
-    *t = (truth){.n_in = mr_op_n_in(c->op), .n_out = mr_op_n_out(c->op)};
+    *t = (reference){.n_in = mr_op_n_in(c->op), .n_out = mr_op_n_out(c->op)};
     bool ok = mr_op_attrs(c->op, c->attr, c->n_attr, t->attr) == MR_OK;
     EXPECT(ok, "attributes: %s", last_error());
     if (!ok)
@@ -130,7 +130,7 @@ static bool truth_new(const op_case *c, truth *t)
     return ok;
 }
 
-static void truth_free(truth *t)
+static void reference_free(reference *t)
 {
     for (int i = 0; i < MR_MAX_IN; i++)
         free(t->in[i]);
@@ -190,7 +190,7 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v)
 }
 
 /* Run one variant; results as dense f64 into got[]. False when it failed. */
-static bool run_variant(const op_case *c, const truth *t, const variant *v, double *const *got)
+static bool run_variant(const op_case *c, const reference *t, const variant *v, double *const *got)
 {
     mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = v->threads};
     buf in[MR_MAX_IN] = {0}, out[MR_MAX_OUT] = {0};
@@ -256,7 +256,7 @@ static bool run_variant(const op_case *c, const truth *t, const variant *v, doub
     return st == MR_OK;
 }
 
-static void check_kernels(const op_case *c, const truth *t)
+static void check_kernels(const op_case *c, const reference *t)
 {
     static char text[512];
     double *got[MR_MAX_OUT] = {0};
@@ -328,7 +328,7 @@ typedef struct grads {
 } grads;
 
 /* loss = sum over differentiable outputs of <weight, y>, in f64, then its gradient by the graph. */
-static mr_status graph_grads(const op_case *c, const truth *t, grads *gr, bool *nothing,
+static mr_status graph_grads(const op_case *c, const reference *t, grads *gr, bool *nothing,
                              double *allowed)
 {
     mr_graph *g;
@@ -430,7 +430,7 @@ out:
     return st;
 }
 
-static double loss_of(const op_case *c, const truth *t, const grads *gr, double *const *values,
+static double loss_of(const op_case *c, const reference *t, const grads *gr, double *const *values,
                       double *const *out)
 {
     double loss = 0;
@@ -443,7 +443,7 @@ static double loss_of(const op_case *c, const truth *t, const grads *gr, double 
 }
 
 /* The call of a case by its shapes, and the bytes of its operands. */
-static mr_call shapes_of(const op_case *c, const truth *t, double *bytes)
+static mr_call shapes_of(const op_case *c, const reference *t, double *bytes)
 {
     mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = 1};
     *bytes = 0;
@@ -465,7 +465,7 @@ static mr_call shapes_of(const op_case *c, const truth *t, double *bytes)
 /* Elements whose gradient was held against finite differences, over the cases of one row. */
 static int64_t gradients_checked, gradients_wanted;
 
-static void check_gradient(const op_case *c, const truth *t)
+static void check_gradient(const op_case *c, const reference *t)
 {
     grads gr = {0};
     double *out[MR_MAX_OUT] = {0};
@@ -515,7 +515,7 @@ static void check_gradient(const op_case *c, const truth *t)
 
 /* ---- cost and refusals ---- */
 
-static void check_cost(const op_case *c, const truth *t)
+static void check_cost(const op_case *c, const reference *t)
 {
     double counted;
     mr_call call = shapes_of(c, t, &counted);
@@ -525,7 +525,7 @@ static void check_cost(const op_case *c, const truth *t)
            "cost says %g bytes, counted %g", cost.bytes, counted);
 }
 
-static void check_refusals(const op_case *c, const truth *t)
+static void check_refusals(const op_case *c, const reference *t)
 {
     mr_desc odd = mr_desc_dense(MR_U8, 1, (int64_t[]){5});
     for (int bad = 0; bad < t->n_in; bad++) {
@@ -559,17 +559,17 @@ static void check_row(const mr_op *op)
         op_case c;
         bool ok = case_parse(op, op->cases[i], &c);
         EXPECT(ok, "cannot read this case");
-        truth t;
+        reference t;
         if (!ok)
             continue;
-        if (truth_new(&c, &t)) {
+        if (reference_new(&c, &t)) {
             check_kernels(&c, &t);
             if (op->grad && !c.no_grad)
                 check_gradient(&c, &t);
             check_cost(&c, &t);
             check_refusals(&c, &t);
         }
-        truth_free(&t);
+        reference_free(&t);
     }
     where = op->name;
     EXPECT(!gradients_wanted || gradients_checked, "no case is small enough for its gradient");

@@ -50,7 +50,7 @@ static mr_status shapes_of(const char *name, const char *text, shapes *s)
     "do=[2,3,5,4,16] f32 "
 
 static const struct {
-    const char *op, *text, *story;
+    const char *op, *text, *message;
 } refused[] = {
     {"attention_grad", ATTENDED "lse=[2,3,5,4] f32",
      "lse of q is [2, 3, 4, 5] f32, lse is [2, 3, 5, 4] f32"},
@@ -109,7 +109,7 @@ static void refusals(void)
     shapes s;
     for (size_t i = 0; i < MR_COUNT(refused); i++)
         if (!CHECK_FAILS(shapes_of(refused[i].op, refused[i].text, &s), MR_E_SHAPE,
-                         refused[i].story))
+                         refused[i].message))
             printf("%s \"%s\"\n", refused[i].op, refused[i].text);
 }
 
@@ -122,7 +122,7 @@ static void refusals(void)
 static void convolutions(void)
 {
     static const struct {
-        const char *op, *text, *story;
+        const char *op, *text, *message;
         mr_status code;
     } no[] = {
         {"conv3d", X_W46 "stride={2,2}", "stride has 2 entries, expected 3: time, height, width",
@@ -157,7 +157,7 @@ static void convolutions(void)
     };
     shapes s;
     for (size_t i = 0; i < MR_COUNT(no); i++)
-        if (!CHECK_FAILS(shapes_of(no[i].op, no[i].text, &s), no[i].code, no[i].story))
+        if (!CHECK_FAILS(shapes_of(no[i].op, no[i].text, &s), no[i].code, no[i].message))
             printf("%s \"%s\"\n", no[i].op, no[i].text);
 }
 

@@ -17,7 +17,7 @@ static const char *text_of(const mr_tokenizer *t, size_t n, const int32_t *ids)
 #define TEXT(t, ...)                                                                               \
     text_of(t, MR_COUNT(((int32_t[]){__VA_ARGS__})), (const int32_t[]){__VA_ARGS__})
 
-static mr_tokenizer *with(uint64_t prefix, uint64_t squeeze, bool more)
+static mr_tokenizer *with(uint64_t prefix, uint64_t remove_extra, bool more)
 {
     model m = {0};
     put_piece(&m, "<unk>", 0, MR_PIECE_UNKNOWN);
@@ -28,7 +28,7 @@ static mr_tokenizer *with(uint64_t prefix, uint64_t squeeze, bool more)
     put_piece(&m, "<0xC3>", 0, MR_PIECE_BYTE);  // 5
     put_piece(&m, "<0xA9>", 0, MR_PIECE_BYTE);  // 6
     put_piece(&m, "<me>", 0, MR_PIECE_USER);    // 7
-    put_flags(&m, 3, FLAGS({3, prefix}, {4, squeeze}, {5, 1}));
+    put_flags(&m, 3, FLAGS({3, prefix}, {4, remove_extra}, {5, 1}));
     if (more) {
         put_text(&m, 2, "\xe2\x02\x03(?)", 6);
         put_flags(&m, 5, FLAGS({3, 0}, {4, 1}, {5, 0}));

@@ -91,7 +91,7 @@ int main(void)
     put_flags(&m, 2, FLAGS({3, 1}, {24, 1}, {99, 7}));
     put_flags(&m, 3, FLAGS({3, 0}, {4, 1}, {5, 0}, {99, 7}));
     mr_tokenizer *t = open_model(&m);
-    CHECK(t && t->space_after && !t->normal.prefix && t->normal.squeeze && !t->normal.escape);
+    CHECK(t && t->space_after && !t->normal.prefix && t->normal.remove_extra && !t->normal.escape);
     CHECK(t && !t->denormalizes && !t->by_bytes && t->worst == -1);
     CHECK_STR(mr_tokenizer_path(t), model_path);
     mr_tokenizer_close(t);
@@ -99,7 +99,7 @@ int main(void)
     // what a file leaves out is what the format says
     m = good();
     t = open_model(&m);
-    CHECK(t && !t->space_after && t->normal.prefix && t->normal.squeeze && t->normal.escape);
+    CHECK(t && !t->space_after && t->normal.prefix && t->normal.remove_extra && t->normal.escape);
     mr_tokenizer_close(t);
 
     of_type(2, "of type BPE; expected a SentencePiece unigram model (spiece.model)");

@@ -225,7 +225,7 @@ static void captured_talk(void)
 // in a group of two ranks, of which this is the first, an op that cannot run is refused before
 // anything runs
 static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, int64_t n,
-                             mr_status code, const char *story)
+                             mr_status code, const char *text)
 {
     mr_device *dev = open_with("");
     mr_graph *g = NULL;
@@ -244,7 +244,7 @@ static void refused_by_ranks(const char *op, const mr_attr *attr, int n_attr, in
     OK(mr_graph_output(g, "y", y));
     OK(mr_graph_finish(g));
     OK(mr_exec_new(dev, NULL, &o, &e));
-    CHECK_FAILS(mr_exec_compile(e, g, &p), code, story);
+    CHECK_FAILS(mr_exec_compile(e, g, &p), code, text);
     CHECK_STR(mr_error_last()->op, op);
     mr_exec_free(e);
     mr_collective_remove(number);

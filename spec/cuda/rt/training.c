@@ -79,12 +79,12 @@ int main(void)
     model m = model_new(MR_BF16);
     mr_device *cpu = NULL;
     OK(mr_device_open("cpu", 2, &cpu));
-    result truth = train(cpu, &m), first = {0};
+    result want = train(cpu, &m), first = {0};
     static const char *const settings[] = {"seed=0", "seed=1,eager", "seed=2"};
     for (size_t i = 0; i < MR_COUNT(settings); i++) {
         result r = train(open_cuda(settings[i]), &m);
         for (int k = 0; k < RUNS; k++)
-            printf("%s: loss %.9g, %.9g on the CPU\n", settings[i], r.loss[k], truth.loss[k]);
+            printf("%s: loss %.9g, %.9g on the CPU\n", settings[i], r.loss[k], want.loss[k]);
         if (i == 0)
             first = r;
         CHECK(memcmp(r.loss, first.loss, sizeof r.loss) == 0);
@@ -95,15 +95,15 @@ int main(void)
     }
     for (int k = 0; k < RUNS; k++) {
         // sums of thousands of bf16 values, rounded in other places
-        CHECK(fabs(first.loss[k] - truth.loss[k]) <= 4e-3 * fabs(truth.loss[k]));
-        CHECK(fabs(first.sumsq[k] - truth.sumsq[k]) <= 2e-2 * truth.sumsq[k]);
+        CHECK(fabs(first.loss[k] - want.loss[k]) <= 4e-3 * fabs(want.loss[k]));
+        CHECK(fabs(first.sumsq[k] - want.sumsq[k]) <= 2e-2 * want.sumsq[k]);
     }
     // compares the change of three steps of 1e-3 with weights of 0.1
-    double off = distance(first.master, truth.master, truth.bytes / sizeof(float));
+    double off = distance(first.master, want.master, want.bytes / sizeof(float));
     printf("master is off by %.3g\n", off);
     CHECK(off <= 4e-3);
     mr_free(first.master);
-    mr_free(truth.master);
+    mr_free(want.master);
     mr_params_free(m.params);
     return check_done();
 }

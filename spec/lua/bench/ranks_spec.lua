@@ -21,7 +21,7 @@ describe("a step by ranks", function()
     local got = require("moonreel.bench.ranks").judge({
       { one = 8, threads = 5, apart = 4.4, reported = 1, together = 6, one_cpu = 8, threads_cpu = 8,
         apart_cpu = 4, reported_cpu = 1, together_cpu = 5 } }, 2)
-    assert.same({ 1.25, 1.1, 1.2 }, { got.ratio, got.beside, got.of_threads })
-    assert.same({ 1, 1 }, { got.ratio_cpu, got.beside_cpu })
+    assert.same({ 1.25, 1.1, 1.2 }, { got.ratio, got.alone, got.of_threads })
+    assert.same({ 1, 1 }, { got.ratio_cpu, got.alone_cpu })
   end)
 end)

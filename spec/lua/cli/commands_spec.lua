@@ -25,7 +25,7 @@ describe("moonreel", function()
   end)
 
   it("refuses words that a command has no use for", function()
-    for words, story in pairs {
+    for words, message in pairs {
       ["clock outputs"] = "clock: 'outputs': expected no word",
       ["health x"] = "health: 'x': expected no word", ["nodes x"] = "nodes: 'x': expected no word",
       ["node x"] = "node: 'x': expected no word",
@@ -34,7 +34,7 @@ describe("moonreel", function()
       ["data --json"] = "data: --json: expected a subcommand before its options" } do
       local out, err, code = moonreel(words)
       assert.same({ "", 2 }, { out, code }, words)
-      assert.equal("moonreel: " .. story, err:sub(1, #story + 10))
+      assert.equal("moonreel: " .. message, err:sub(1, #message + 10))
     end
   end)
 
@@ -49,7 +49,7 @@ describe("moonreel", function()
   end)
 
   it("says what else than a recipe could be meant", function()
-    for words, story in pairs {
+    for words, message in pairs {
       ["plan outputs/none"] = "no recipe or run 'outputs/none'; tried: "
         .. "outputs/none/settings.json, outputs/none.lua, ",
       ["order outputs/none"] = "no recipe or run 'outputs/none'; tried: outputs/none/settings.json",
@@ -61,7 +61,7 @@ describe("moonreel", function()
         .. "checkpoint; " } do
       local out, err, code = moonreel(words)
       assert.same({ "", 3 }, { out, code }, words)
-      assert.equal("moonreel: " .. story, err:sub(1, #story + 10))
+      assert.equal("moonreel: " .. message, err:sub(1, #message + 10))
     end
   end)
 
@@ -179,13 +179,13 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
   end)
 
   it("refuses options that another would leave aside", function()
-    for words, story in pairs { ["--json --lua"] = "--json cannot be combined with --lua, which "
+    for words, message in pairs { ["--json --lua"] = "--json cannot be combined with --lua, which "
       .. "allows --stage; try: one command after the other",
         ["--changed --json"] = "--changed cannot be combined with --json, which "
         .. "allows --stage; try: one command after the other",
         ["--tree --diff " .. dir.path .. "/a"] = "--tree cannot be combined with --diff, which "
           .. "allows --stage, --json; try: one command after the other" } do
-      assert.same({ "", "moonreel: show: " .. story .. "\n", 2 },
+      assert.same({ "", "moonreel: show: " .. message .. "\n", 2 },
         { moonreel("show " .. dir.path .. "/b " .. words) })
     end
   end)
@@ -289,8 +289,8 @@ describe("moonreel train", function()
         ["--sampling.seeds=[1]"] = "seeds", ["sampling.height=32"] = "height" } do
       local _, err, code = moonreel("train tiny/demo data_path=none.mrx " .. words)
       assert.equal(2, code, err)
-      local story = ("%s: sampling.%s is read by `moonreel sample`"):format(words, path)
-      assert.is_truthy(err:find(story, 1, true), err)
+      local message = ("%s: sampling.%s is read by `moonreel sample`"):format(words, path)
+      assert.is_truthy(err:find(message, 1, true), err)
     end
     for _, command in ipairs { "train", "plan" } do
       local _, err, code = moonreel(command .. " tiny/demo sampling.on=device sampling.every=0")

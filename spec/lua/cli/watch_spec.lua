@@ -122,7 +122,7 @@ describe("moonreel watch", function()
   end)
 
   it("refuses what it cannot do, with what to try", function()
-    for words, story in pairs { [""] = "watch: expected a run", ["nowhere"] = "is not a run",
+    for words, message in pairs { [""] = "watch: expected a run", ["nowhere"] = "is not a run",
       ["a --preset low8s"] = "expected low4s, high4s or low16s, got 'low8s'",
       ["--expnums 3"] = "expected a run; try: moonreel watch 3",
       ["a --save-to new"] = "try: without it, then moonreel log RUN --export wandb",
@@ -133,7 +133,7 @@ describe("moonreel watch", function()
       ["a --once --prompt \xFF"] = "prompt '\\xff' is not UTF-8" } do
       local out, err, code = watch(words)
       assert.same({ "", 2 }, { out, code }, words)
-      assert.matches(story, err, 1, true)
+      assert.matches(message, err, 1, true)
     end
   end)
 end)

@@ -50,7 +50,7 @@ local function start()
   background.start(log, "/usr/bin/env", "MOONREEL_RSH=" .. dir.path .. "/rsh", process.program(),
     "-e", ("os.exit(require('moonreel.cluster.launch').run({ %q }, { hostfile = %q }), true)")
       :format(script, dir.path .. "/hosts"))
-  background.await("a meeting of all ranks", log, function()
+  background.await("all ranks have connected", log, function()
     return #base.read_file(met) == 4 or nil
   end)
 end

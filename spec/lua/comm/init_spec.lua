@@ -94,7 +94,7 @@ describe("a world of one", function()
     fails("MR_E_USAGE", "rank 2 of 2 ranks", require("moonreel.core.comm").world,
       { rank = 2, size = 2 })
     fails("MR_E_NODE", "descriptor 0 is not the shared memory of 2 ranks",
-      require("moonreel.core.comm").world, { size = 2, meeting = 0 })
+      require("moonreel.core.comm").world, { size = 2, segment = 0 })
   end)
 end)
 

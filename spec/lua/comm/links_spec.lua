@@ -43,7 +43,7 @@ describe("links between hosts", function()
       { 3, 2.5, 0, 3 }, { 100, 100, 100, 0 } })
     assert.same({ "c sends 3 MB/s, other hosts 100 MB/s" }, faults(rows))
     assert.equal("the slowest link between hosts, from c to b, carries 2.5 MB/s; 100 MB/s is usual",
-      links.story(slowest))
+      links.describe(slowest))
     assert.is_true(slowest.slow)
   end)
 

@@ -22,9 +22,9 @@ describe("the place of a process", function()
 
   it("is reported by moonreel, torchrun, Open MPI, PMI and Slurm", function()
     assert.same({ rank = 3, size = 4, local_rank = 1, local_size = 4, by = "moonreel -n",
-      meeting = 5 },
+      segment = 5 },
       find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
-        MOONREEL_MEETING = "5" })
+        MOONREEL_SEGMENT = "5" })
     assert.same({ rank = 2, size = 8, local_rank = 2, by = "torchrun",
       tcp = { host = "a", port = 29500, ports = 16, run = "torchrun ", fence = 0 } },
       find { RANK = "2", WORLD_SIZE = "8", LOCAL_RANK = "2", MASTER_ADDR = "a" })
@@ -76,13 +76,13 @@ describe("the place of a process", function()
     -- moonreel: ranks of one host share memory as well
     local own = find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
       MOONREEL_LOCAL_SIZE = "2", MOONREEL_EVEN_SIZE = "2",
-      MOONREEL_MEETING = "5", MOONREEL_MASTER = "[::1]:77",
+      MOONREEL_SEGMENT = "5", MOONREEL_MASTER = "[::1]:77",
       MOONREEL_RUN_ID = "r", MOONREEL_FENCE = "9", MOONREEL_SECRET = "8",
       MOONREEL_LISTEN = "::1", MOONREEL_ENCRYPT = "0" }
     assert.same({ host = "::1", port = 77, ports = 1, run = "r", fence = 9, listen = "::1",
       encrypt = false,
-      secret_fd = 8, first = 2, near = 2 }, own.tcp)
-    assert.same({ 2, 5 }, { own.local_size, own.meeting })
+      secret_fd = 8, first = 2, n_local = 2 }, own.tcp)
+    assert.same({ 2, 5 }, { own.local_size, own.segment })
   end)
 
   it("is that of the launcher that is nearest", function()

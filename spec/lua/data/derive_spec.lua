@@ -37,10 +37,10 @@ describe("data.export", function()
     base.make_dir(dir .. "/bytes")
     os.execute(("cp '%s/clips/1.mkv' '%s/bytes/\xff.mkv'"):format(dir, dir))
     data.ingest(dir .. "/bytes", dir .. "/bytes.mrx")
-    local ok, story = pcall(export.jsonl, data.open(dir .. "/bytes.mrx"), dir .. "/bytes.jsonl")
+    local ok, message = pcall(export.jsonl, data.open(dir .. "/bytes.mrx"), dir .. "/bytes.jsonl")
     assert.is_false(ok)
-    assert.equal("MR_E_DATA", story.code)
-    assert.matches("bytes%.mrx: row 1: the path '.*\xff%.mkv' is not UTF%-8", tostring(story))
+    assert.equal("MR_E_DATA", message.code)
+    assert.matches("bytes%.mrx: row 1: the path '.*\xff%.mkv' is not UTF%-8", tostring(message))
     assert.is_false(base.exists(dir .. "/bytes.jsonl"))
   end)
 end)
@@ -54,11 +54,11 @@ describe("data.derive", function()
     for name, problem in pairs {
       kept = "kept: is a folder with 'clip%.mp4' in it; expected a new name",
       ["list.txt"] = "list%.txt: exists and is not an index; expected a new name" } do
-      local ok, story = pcall(derive.run, { output = dir .. "/" .. name, from = { index },
+      local ok, message = pcall(derive.run, { output = dir .. "/" .. name, from = { index },
         made = "filter" })
       assert.is_false(ok)
-      assert.equal("MR_E_USAGE", story.code)
-      assert.matches(problem, tostring(story))
+      assert.equal("MR_E_USAGE", message.code)
+      assert.matches(problem, tostring(message))
     end
     assert.equal("pixels", base.read_file(dir .. "/kept/clip.mp4"))
     assert.equal("a list", base.read_file(dir .. "/list.txt"))
@@ -92,11 +92,11 @@ describe("data.derive", function()
     derive.run { output = dir .. "/same.mrx", from = { index }, made = "copy" }
     local copy = data.open(dir .. "/same.mrx")
     assert.equal(index.meta.fp_order, copy.meta.fp_order)
-    local story = json.decode(copy.meta.sources)[1]
-    assert.equal("copy", story.made)
-    assert.equal(5, story.rows_out)
-    assert.equal(index.meta.fp_set, story.from[1].fp_set)
-    assert.equal(dir .. "/clips/list.csv", story.from[1].sources[1].path)
+    local origin = json.decode(copy.meta.sources)[1]
+    assert.equal("copy", origin.made)
+    assert.equal(5, origin.rows_out)
+    assert.equal(index.meta.fp_set, origin.from[1].fp_set)
+    assert.equal(dir .. "/clips/list.csv", origin.from[1].sources[1].path)
   end)
 
   it("changes captions and columns, and keeps both when it is made from again", function()

@@ -8,10 +8,10 @@ local columns = { "aesthetic", "flow" }
 
 local function value(text) return expression.compile(text, columns)(row) end
 local function problem(text, pattern)
-  local ok, story = pcall(value, text)
+  local ok, message = pcall(value, text)
   assert.is_false(ok)
-  assert.matches(pattern, tostring(story))
-  assert.equal("MR_E_USAGE", story.code)
+  assert.matches(pattern, tostring(message))
+  assert.equal("MR_E_USAGE", message.code)
 end
 
 describe("data.expression", function()
@@ -47,8 +47,8 @@ describe("data.expression", function()
 
   it("says where the expression stands, not where in it", function()
     for _, text in ipairs { "asthetic > 5", "fps >", "text + 1" } do
-      local _, story = pcall(value, text)
-      assert.is_nil(tostring(story):find("[string", 1, true))
+      local _, message = pcall(value, text)
+      assert.is_nil(tostring(message):find("[string", 1, true))
     end
   end)
 

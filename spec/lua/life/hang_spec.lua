@@ -116,7 +116,7 @@ local function autopsy(one)
     logs[rank] = one.page:ops(rank)
   end
   local found = rings.first_difference(logs)
-  assert.equal(case.rank, found.rank, rings.story(found))
+  assert.equal(case.rank, found.rank, rings.describe(found))
   assert.equal("all_reduce", found.expected.kind)
   assert.equal(6, one.running:ended().exit)
 end

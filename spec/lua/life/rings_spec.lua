@@ -30,7 +30,7 @@ describe("rings", function()
       [1] = log "all_reduce:64!", [2] = log "barrier all_reduce:64!" }
     assert.equal(1, found.rank)
     assert.equal("rank 1 makes all_reduce 0 (64 f32) at train.lua:1, where others make barrier 0",
-      rings.story(found))
+      rings.describe(found))
   end)
 
   it("name the rank with another count", function()
@@ -38,7 +38,7 @@ describe("rings", function()
       [5] = log "all_reduce:63!" }
     assert.equal(5, found.rank)
     assert.matches("makes all_reduce 0 %(63 f32%) .*others make all_reduce 0 %(64 f32%)",
-      rings.story(found))
+      rings.describe(found))
   end)
 
   it("name the rank that has not come to where others wait", function()
@@ -49,7 +49,7 @@ describe("rings", function()
       [2] = log "barrier barrier!" }
     assert.same({ 1, true }, { found.rank, found.late })
     assert.equal("rank 1 has not reached barrier 1, in which other ranks wait; its last call was "
-      .. "barrier 0 at train.lua:1", rings.story(found))
+      .. "barrier 0 at train.lua:1", rings.describe(found))
   end)
 
   it("do not take ranks outside a group for late", function()

@@ -106,7 +106,7 @@ describe("an update by ranks", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- what each rank printed of each stage: {hash, norm, state, sent, chunk, bias, story}; of runs
+  -- what each rank printed of each stage: {hash, norm, state, sent, chunk, bias, op_log}; of runs
   -- made before as well
   local made = {}
   local function train(size, dtype, how)
@@ -124,11 +124,11 @@ describe("an update by ranks", function()
       small and "4096" or nil }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local out = { [0] = {}, {}, {}, {} }
-    for stage, hash, norm, state, sent, chunk, bias, report, story in done.output:gmatch(
+    for stage, hash, norm, state, sent, chunk, bias, report, op_log in done.output:gmatch(
         "(%d)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t(%S+)\t([^\n]*)\n") do
       table.insert(out[tonumber(stage)], { hash = hash, norm = norm, state = tonumber(state),
         sent = tonumber(sent), reported = tonumber(report), chunk = tonumber(chunk),
-        bias = tonumber(bias), story = story })
+        bias = tonumber(bias), op_log = op_log })
     end
     made[key] = out
     return out
@@ -211,10 +211,10 @@ describe("an update by ranks", function()
 
   it("tells the same in all micro-steps: buckets forward, backward, and reduced", function()
     local runs = train(4, "bf16", { behind = true, elements = 49216 })
-    assert.equal("", runs[1][1].story)
-    assert.equal("reduce 2, reduce 1", runs[2][1].story)
+    assert.equal("", runs[1][1].op_log)
+    assert.equal("reduce 2, reduce 1", runs[2][1].op_log)
     -- backward reads no weights of the first layer
-    assert.equal("gather 1, gather 2, gather 2, reduce 2, reduce 1", runs[3][1].story)
+    assert.equal("gather 1, gather 2, gather 2, reduce 2, reduce 1", runs[3][1].op_log)
   end)
 
   it("refuses a table that is cut for other ranks, and state of something else", function()

@@ -43,14 +43,14 @@ describe("copies of inputs of blocks", function()
     for i, block in ipairs(here) do
       assert.equal(there[#there + 1 - i], block)
     end
-    local beside = {}
+    local during = {}
     for i, one in ipairs(row.copies) do
-      beside[i] = one.beside
+      during[i] = one.during
     end
     assert.same({ "operations outside blocks", "double_blocks.0", "double_blocks.1",
       "double_blocks.1",
       "single_blocks.0", "single_blocks.1", "single_blocks.1", "single_blocks.1", "single_blocks.0",
-      "double_blocks.1", "double_blocks.1", "double_blocks.0" }, beside)
+      "double_blocks.1", "double_blocks.1", "double_blocks.0" }, during)
   end)
 
   it("are waited for by no block where the plan says so, and by some where the link is slow",

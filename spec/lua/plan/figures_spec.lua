@@ -103,7 +103,7 @@ describe("figures", function()
 
   it("name those that a run hangs on beside its steps", function()
     local all = {}
-    for _, one in ipairs(figures.beside(mesh.parse "2x8xH100")) do
+    for _, one in ipairs(figures.others(mesh.parse "2x8xH100")) do
       assert.is_truthy(one.value > 0 and one.origin ~= "its file does not say", one.figure)
       all[one.what:match "^[%w ]+"] = true
     end

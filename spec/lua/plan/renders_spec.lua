@@ -39,9 +39,9 @@ describe("plan with sampling.every", function()
         cpu_s = seconds, step = i }
     end
     lines[5] = { kind = "samples", set = "low4s", seconds = 100, step = 5 }
-    local truth = require "moonreel.trainer.measured"
+    local of_runs = require "moonreel.trainer.measured"
     local function measured(name, list, on)
-      return renders.measured(select(2, truth.of_run(made_run.make(dir, name, list, false))), on)
+      return renders.measured(select(2, of_runs.of_run(made_run.make(dir, name, list, false))), on)
     end
     assert.equal(3, measured("r", lines, "host"))
     assert.equal(6, measured("d", lines, "device"))

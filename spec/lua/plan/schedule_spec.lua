@@ -173,11 +173,11 @@ end
       local how = schedule.of({ machine = quiet "H100", gpus = 4, nodes = 1, layers = 1,
           zero = stage },
         { forward_s = 1, backward_s = 2, update_s = 1, parameters = 3 << 16, bucket = 1 << 16 })
-      local report, computed, story = {}, {}, {}
+      local report, computed, op_log = {}, {}, {}
       for _, row in ipairs(timeline.rows(how)) do
         local name = row.what:match "%a+"
         if row.stream ~= "compute" then
-          report[#report + 1], story[#story + 1] = name, row.what:match "^%a+ %d$"
+          report[#report + 1], op_log[#op_log + 1] = name, row.what:match "^%a+ %d$"
         elseif computed[#computed] ~= name then
           computed[#computed + 1] = name
         end
@@ -185,7 +185,7 @@ end
       -- graphs tell by themselves where their gradients or weights are shared
       lines[#lines + 1] = table.concat({ stage, table.concat(report, " "),
         table.concat(computed, " "), stage < 2 and ""
-          or table.concat(story, ", ", 1, stage == 2 and 3 or #story) }, "\t") .. "\n"
+          or table.concat(op_log, ", ", 1, stage == 2 and 3 or #op_log) }, "\t") .. "\n"
     end
     local seen = {}
     for line in done.output:gmatch "[^\n]*\n" do
@@ -211,12 +211,12 @@ end
     local how = schedule.of({ machine = quiet "H100", gpus = 8, nodes = 1, zero = 3, layers = 1 },
       { forward_s = 1, backward_s = 2, bucket = last.stop - last.start,
         parameters = n * (last.stop - last.start) })
-    local story = {}
+    local op_log = {}
     for _, event in ipairs(how.events) do
-      story[#story + 1] = event.stream ~= "compute" and event.name .. " " .. event.bucket or nil
+      op_log[#op_log + 1] = event.stream ~= "compute" and event.name .. " " .. event.bucket or nil
     end
     assert.is_true(n >= 4)
-    assert.equal(table.concat(story, ", "), graph:op_log())
+    assert.equal(table.concat(op_log, ", "), graph:op_log())
   end)
 
   it("tells those alone that have the same slices of layers, beside those of the others", function()
@@ -230,7 +230,7 @@ end
       local group = { gpus = 8 // layers, nodes = 1 }
       assert.near(4 * collective.flat(m, group, bytes), reduced(1, layers), 1e-9)
       -- the cards of a node are for all of them
-      local _, inter = collective.two_hops(m, { gpus = group.gpus, nodes = 2, beside = layers },
+      local _, inter = collective.two_hops(m, { gpus = group.gpus, nodes = 2, parallel = layers },
         bytes)
       assert.near(4 * (collective.flat(m, group, bytes) + inter), reduced(2, layers), 1e-9)
       assert.near(bytes / group.gpus / 2 / (m.network.card * m.network.cards / 8), inter,

@@ -262,7 +262,7 @@ describe("a run", function()
     assert.equal(0, exit, text)
     local p = json.decode(text)
     for i, seconds in ipairs { 20, 50 } do
-      local row = p.stages[i].truth[1]
+      local row = p.stages[i].measured[1]
       assert.equal(seconds, row.measured_s)
       assert.is_true(math.abs(row.planned_s / seconds - 1) < 1e-9, row.planned_s)
       assert.equal(i + 2, p.stages[i].course.steps)
@@ -320,7 +320,7 @@ describe("a run", function()
     assert.equal(0, exit)
     local report = json.decode(text)
     expect_documented(report)
-    assert.same({ 0.015, 200000000 }, { report.truth[1].measured_s, report.resident_bytes })
+    assert.same({ 0.015, 200000000 }, { report.measured[1].measured_s, report.resident_bytes })
     assert.is_nil(report.busy)
     -- on a busy host it says what `train` says, and no percentage
     journal:append { kind = "end", busy = "9.0 processes wanted the host's 2 processors" }

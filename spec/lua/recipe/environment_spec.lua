@@ -16,9 +16,9 @@ end
 -- every attempt ends with a recipe error
 local function all_fail(dir, attempts)
   for _, text in ipairs(attempts) do
-    local story, problem = attempt(dir, text)
-    assert.is_truthy(story, "baked: " .. text)
-    assert.equal(3, type(problem) == "table" and problem.exit, text .. ": " .. story)
+    local message, problem = attempt(dir, text)
+    assert.is_truthy(message, "baked: " .. text)
+    assert.equal(3, type(problem) == "table" and problem.exit, text .. ": " .. message)
   end
 end
 
@@ -73,9 +73,9 @@ describe("a recipe", function()
       ["error(recipe)"] = "attack.lua: error: expected a text, got a table",
       ["local s = 'x'\nfor i = 1, 100 do s = s .. s end"] = "attack.lua: out of memory",
     } do
-      local story, problem = attempt(dir, text)
+      local message, problem = attempt(dir, text)
       assert.equal(3, problem.exit, text)
-      assert.is_truthy(story:find("/" .. want, 1, true), text .. ": " .. story)
+      assert.is_truthy(message:find("/" .. want, 1, true), text .. ": " .. message)
     end
   end)
 

@@ -60,13 +60,13 @@ describe("merging", function()
     assert.same({ 0.0 }, s:get("bucket_config.a.1"))
     assert.is_nil(over('{ mask_ratios = { random = 1 } }',
       "{ mask_ratios = recipe.none }").mask_ratios)
-    local code, story = fault_over("{}", "{ lr = recipe.none }")
+    local code, fault = fault_over("{}", "{ lr = recipe.none }")
     assert.equal(3, code)
-    assert.equal("main.lua:1: optim.lr: expected number of at least 0, got none", story)
+    assert.equal("main.lua:1: optim.lr: expected number of at least 0, got none", fault)
     -- a record always has its fields
-    code, story = fault_over("{}", "{ optim = recipe.none }")
+    code, fault = fault_over("{}", "{ optim = recipe.none }")
     assert.equal(3, code)
-    assert.equal("main.lua:1: optim: expected a table of fields, got none", story)
+    assert.equal("main.lua:1: optim: expected a table of fields, got none", fault)
   end)
 
   it("a map that was none takes entries again", function()
@@ -102,11 +102,11 @@ describe("merging", function()
 
   it("changing type over inherited fields of another type proposes replace", function()
     local base = '{ vae = { type = "OpenSoraVAE_V1_2", micro_frame_size = 17 } }'
-    local code, story = fault_over(base, '{ vae = { type = "dct" } }')
+    local code, fault = fault_over(base, '{ vae = { type = "dct" } }')
     assert.equal(3, code)
     assert.equal('base.lua:1: vae.micro_frame_size: vae has no such field; its type is "dct" by '
       .. 'main.lua:1\n' ..
-      '  try: vae = recipe.replace { type = "dct", ... }, which drops inherited fields', story)
+      '  try: vae = recipe.replace { type = "dct", ... }, which drops inherited fields', fault)
     local s = over(base, '{ vae = recipe.replace { type = "dct" } }')
     assert.equal("dct", s.vae.type)
     assert.equal("OpenSoraVAE_V1_2", over(base, "{}").vae.type)
@@ -114,10 +114,10 @@ describe("merging", function()
 
   it("changing type over an inherited field of another kind proposes replace as well", function()
     local base = '{ model = { type = "STDiT3",\n patch_size = { 1, 1, 1 } } }'
-    local _, story = fault_over(base, '{ model = { type = "flux" } }')
+    local _, fault = fault_over(base, '{ model = { type = "flux" } }')
     assert.equal('base.lua:2: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }; '
       .. 'its type is "flux" by main.lua:1\n' ..
-      '  try: model = recipe.replace { type = "flux", ... }, which drops inherited fields', story)
+      '  try: model = recipe.replace { type = "flux", ... }, which drops inherited fields', fault)
     assert.equal(2, over(base, '{ model = recipe.replace { type = "flux" } }').model.patch_size)
     -- no such advice where the same file says both
     local _, own = fault_over("{}", '{ model = { type = "flux", patch_size = { 1, 1, 1 } } }')
@@ -133,9 +133,9 @@ describe("merging", function()
   end)
 
   it("checks also what a stronger layer hides", function()
-    local code, story = fault_over('{ lr = "fast" }', "{ lr = 1 }")
+    local code, fault = fault_over('{ lr = "fast" }', "{ lr = 1 }")
     assert.equal(3, code)
-    assert.equal('base.lua:1: optim.lr: expected number of at least 0, got text "fast"', story)
+    assert.equal('base.lua:1: optim.lr: expected number of at least 0, got text "fast"', fault)
   end)
 end)
 
@@ -190,10 +190,10 @@ describe("kinds", function()
       ["lr = 1, adam_eps = 2, optim = function() return {} end"] =
         "optim is written twice, here as 'optim', and at main.lua:2",
     } do
-      local code, story = dir:fault("return recipe {\n  " .. text .. ",\n}")
-      assert.equal(3, code, text .. story)
-      assert.equal("main.lua:2: ", story:sub(1, 12), text)
-      assert.is_truthy(story:find(want, 1, true), text .. ": " .. story)
+      local code, fault = dir:fault("return recipe {\n  " .. text .. ",\n}")
+      assert.equal(3, code, text .. fault)
+      assert.equal("main.lua:2: ", fault:sub(1, 12), text)
+      assert.is_truthy(fault:find(want, 1, true), text .. ": " .. fault)
     end
   end)
 
@@ -283,33 +283,33 @@ describe("late-bound values", function()
     local s = dir:bake([[return recipe { bucket_config = { b = { [1] = { 1, 1 } }, a = { [10] = { 1, 1 }, [9] = { 1, 1 } } },
       name = function(r) local s = "" for k, v in pairs(r.bucket_config) do s = s .. k for n in pairs(v) do s = s .. n end end return s end }]])
     assert.equal("a910b1", s.name)
-    local _, story = dir:fault("return recipe { name = function(r) r.lr = 3 return 'x' end }")
-    assert.matches("the final recipe cannot be changed", story)
-    _, story = dir:fault("return recipe { name = function(r) return r.optim.lrr end }")
-    assert.matches("optim%.lrr is not a field, did you mean 'optim%.lr'%?", story)
+    local _, fault = dir:fault("return recipe { name = function(r) r.lr = 3 return 'x' end }")
+    assert.matches("the final recipe cannot be changed", fault)
+    _, fault = dir:fault("return recipe { name = function(r) return r.optim.lrr end }")
+    assert.matches("optim%.lrr is not a field, did you mean 'optim%.lr'%?", fault)
   end)
 
   it("that go round in a circle print it", function()
-    local code, story = dir:fault("return recipe {\n  steps = function(r) return r.epochs end,\n  "
+    local code, fault = dir:fault("return recipe {\n  steps = function(r) return r.epochs end,\n  "
       .. "epochs = function(r) return r.seed end,\n  seed = function(r) return r.steps end }")
     assert.equal(3, code)
     assert.matches("epochs %(main%.lua:3%) %-> seed %(main%.lua:4%) %-> steps %(main%.lua:2%) %-> "
-      .. "epochs$", story)
-    code, story = dir:fault("return recipe { lr = function(r) return r.lr * 2 end }")
+      .. "epochs$", fault)
+    code, fault = dir:fault("return recipe { lr = function(r) return r.lr * 2 end }")
     assert.equal(3, code)
     assert.matches("^main%.lua:1: optim%.lr needs its own value: optim%.lr %(main%.lua:1%) %-> "
-      .. "optim%.lr$", story)
+      .. "optim%.lr$", fault)
   end)
 
   it("refuse nil, functions and wrong kinds as results", function()
-    local _, story = dir:fault("return recipe {\n  lr = function() end }")
-    assert.matches("^main%.lua:2: optim%.lr: the function returned nil; try: recipe%.none", story)
-    _, story = dir:fault("return recipe { lr = function() return function() end end }")
-    assert.matches("no setting has a function as its value", story)
-    _, story = dir:fault("return recipe {\n  lr = function() return 'x' end }")
-    assert.equal('main.lua:2: optim.lr: expected number of at least 0, got text "x"', story)
-    _, story = dir:fault("return recipe {\n  lr = function() error('no rate') end }")
-    assert.matches("main%.lua:2: optim%.lr: .*no rate", story)
+    local _, fault = dir:fault("return recipe {\n  lr = function() end }")
+    assert.matches("^main%.lua:2: optim%.lr: the function returned nil; try: recipe%.none", fault)
+    _, fault = dir:fault("return recipe { lr = function() return function() end end }")
+    assert.matches("no setting has a function as its value", fault)
+    _, fault = dir:fault("return recipe {\n  lr = function() return 'x' end }")
+    assert.equal('main.lua:2: optim.lr: expected number of at least 0, got text "x"', fault)
+    _, fault = dir:fault("return recipe {\n  lr = function() error('no rate') end }")
+    assert.matches("main%.lua:2: optim%.lr: .*no rate", fault)
   end)
 
   it("tell what they were computed from", function()

@@ -62,13 +62,13 @@ describe("overrides", function()
     -- a later argument goes on from there
     assert.same({ 0.25 }, { baked("mask_ratios=recipe.remove", "mask_ratios.random=0.25")
       .mask_ratios.random })
-    local code, story = dir:fault(base, { "optim.betas.1=recipe.remove" })
+    local code, fault = dir:fault(base, { "optim.betas.1=recipe.remove" })
     assert.equal(2, code)
     assert.matches("optim%.betas: expected a list of 2 number from 0 to 1, got { recipe%.remove, ",
-      story)
-    code, story = dir:fault(base, { "lr=recipe.previous" })
+      fault)
+    code, fault = dir:fault(base, { "lr=recipe.previous" })
     assert.equal(2, code)
-    assert.matches("optim%.lr: expected number of at least 0, got recipe%.previous", story)
+    assert.matches("optim%.lr: expected number of at least 0, got recipe%.previous", fault)
   end)
 
   it("apply in order: the last one wins and both are in the chain", function()
@@ -112,9 +112,9 @@ describe("overrides", function()
       ["a..b=1"] = "'a..b' is not a field name",
       ["word"] = "'word': expected key=value",
     } do
-      local code, story = dir:fault(plain, { argument })
-      assert.equal(2, code, argument .. ": " .. story)
-      assert.is_truthy(story:find(want, 1, true), argument .. ": " .. story)
+      local code, fault = dir:fault(plain, { argument })
+      assert.equal(2, code, argument .. ": " .. fault)
+      assert.is_truthy(fault:find(want, 1, true), argument .. ": " .. fault)
     end
   end)
 

@@ -128,10 +128,10 @@ describe("names of other trainers", function()
         .. '"cosine"; lr_schedule is constant', ['optimizer = "adamw"'] = "; optim.type names",
         ["lr = 1, learning_rate = 2"] = "is written twice",
         ["adam_beta1 = 0.9"] = "main.lua:1: adam_beta1 is not a field: optim.betas has both" } do
-      local _, story = dir:fault(('return recipe.extend("tiny/demo") { %s }'):format(text))
-      assert.is_truthy(story:find(want, 1, true), story)
+      local _, fault = dir:fault(('return recipe.extend("tiny/demo") { %s }'):format(text))
+      assert.is_truthy(fault:find(want, 1, true), fault)
     end
-    local _, story = dir:fault('return recipe.extend("tiny/demo") {}', { "optimizer=adamw" })
-    assert.is_truthy(story:find("optim.type names the optimizer", 1, true), story)
+    local _, fault = dir:fault('return recipe.extend("tiny/demo") {}', { "optimizer=adamw" })
+    assert.is_truthy(fault:find("optim.type names the optimizer", 1, true), fault)
   end)
 end)

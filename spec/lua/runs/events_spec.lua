@@ -1,11 +1,11 @@
 --- What a journal tells of a run, with steps that were taken back.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
-local story = require "moonreel.runs.events"
+local events = require "moonreel.runs.events"
 
-describe("the story of a run", function()
+describe("the events of a run", function()
   local function report(lines)
-    local one, kinds = story.new(), {}
+    local one, kinds = events.new(), {}
     for i, line in ipairs(lines) do
       kinds[i] = one:add(line)
     end
@@ -59,7 +59,7 @@ describe("the story of a run", function()
     local dir <close> = folder.new()
     dir:write("journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 2)) .. "\nno\n"
       .. json.encode(step(2, 1)))
-    local one = story.read(dir.path)
+    local one = events.read(dir.path)
     assert.equal("1:2", losses(one))
   end)
 
@@ -71,7 +71,7 @@ describe("the story of a run", function()
       lines[i] = json.encode(line)
     end
     dir:write("journal.jsonl", table.concat(lines, "\n") .. "\n")
-    local one = story.read(dir.path, function(line) return line.loss end)
+    local one = events.read(dir.path, function(line) return line.loss end)
     assert.same({ { 3, 5 }, {}, {}, 2 }, { one.steps, one.undone, one.events, one.highest })
   end)
 
@@ -79,7 +79,7 @@ describe("the story of a run", function()
     local dir <close> = folder.new()
     dir:write("a/journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 5)) .. "\n")
     dir:write("b/journal.jsonl", json.encode(start(1)) .. "\n" .. json.encode(step(2, 4)) .. "\n")
-    local list = story.steps { { dir = dir.path .. "/a", stage = "a" },
+    local list = events.steps { { dir = dir.path .. "/a", stage = "a" },
       { dir = dir.path .. "/b", stage = "b" }, { dir = dir.path .. "/c", stage = "c" } }
     assert.same({ 2, "a", 5, "b", 4 }, { #list, list[1].stage, list[1].loss, list[2].stage,
       list[2].loss })

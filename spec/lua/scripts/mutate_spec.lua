@@ -39,7 +39,7 @@ describe("a list of breakages", function()
   end)
 
   it("names the line of what it cannot read", function()
-    for text, story in pairs {
+    for text, message in pairs {
       ["# a\nfile: b\nold text\n"] = "LIST:3: expected .* got 'old text'",
       ["# a\nfile: b\n- c\nspec: make test\n"] = "LIST:4: spec 'make test': expected",
       ["# a\nfile: b\n- c\n\n"] = "LIST:4: the block before this line lacks",
@@ -47,7 +47,7 @@ describe("a list of breakages", function()
     } do
       local ok, problem = pcall(breakages.parse, text, "LIST")
       assert.is_false(ok)
-      assert.matches(story, problem)
+      assert.matches(message, problem)
     end
   end)
 
@@ -313,7 +313,7 @@ describe("scripts/mutate", function()
   end)
 
   it("refuses words that it does not know, without a build", function()
-    for words, story in pairs {
+    for words, message in pairs {
       [""] = "mutate: expected a room\n",
       nothing = "mutate: nothing: expected a room with a list\n",
       ["all 3"] = "mutate: all: expected a room with a list\n",
@@ -328,7 +328,7 @@ describe("scripts/mutate", function()
     } do
       local exit, said = mutate(words)
       assert.equal(2, exit, words)
-      assert.equal(story, said:sub(1, #story))
+      assert.equal(message, said:sub(1, #message))
       assert.matches("usage: ", said)
     end
   end)

@@ -40,9 +40,9 @@ describe("settings", function()
       s.seed = 1
     end, function() s.optim.lr = 1 end, function() s.model.patch_size[1] = 2 end,
       function() s.bucket_config["256"][1][2] = 9 end, function() s.bucket_config.new = {} end } do
-      local ok, story = pcall(f)
+      local ok, fault = pcall(f)
       assert.is_false(ok)
-      assert.matches("settings cannot be changed", tostring(story))
+      assert.matches("settings cannot be changed", tostring(fault))
     end
     -- a copy that was handed out is the caller's own
     s:get("model.patch_size")[1] = 5
@@ -51,9 +51,9 @@ describe("settings", function()
 
   it("refuse names that no field has, with the nearest", function()
     local s = dir:bake(body)
-    local ok, story = pcall(function() return s.optim.lrr end)
+    local ok, fault = pcall(function() return s.optim.lrr end)
     assert.is_false(ok)
-    assert.matches("settings have no field 'optim%.lrr', did you mean 'lr'%?", story)
+    assert.matches("settings have no field 'optim%.lrr', did you mean 'lr'%?", fault)
   end)
 
   it("can be walked in order", function()
@@ -211,13 +211,13 @@ describe("env", function()
   end)
 
   it("holds what a recipe may set, no variable that makes libraries load code", function()
-    local code, story = dir:fault('return recipe { env = { LD_PRELOAD = "x.so" } }')
+    local code, fault = dir:fault('return recipe { env = { LD_PRELOAD = "x.so" } }')
     assert.equal(3, code)
-    assert.matches("main.lua:1: env.LD_PRELOAD is not known; expected one of .*NCCL_IB_HCA", story)
-    code, story = dir:fault("return recipe {}", { "env.NCCL_IB_HCAS=mlx5" })
+    assert.matches("main.lua:1: env.LD_PRELOAD is not known; expected one of .*NCCL_IB_HCA", fault)
+    code, fault = dir:fault("return recipe {}", { "env.NCCL_IB_HCAS=mlx5" })
     assert.equal(2, code)
     assert.matches("env.NCCL_IB_HCAS is not known, did you mean 'NCCL_IB_HCA'%?; expected one of "
-      .. ".*NCCL_ALGO", story)
+      .. ".*NCCL_ALGO", fault)
   end)
 end)
 

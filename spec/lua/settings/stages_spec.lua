@@ -75,10 +75,10 @@ describe("stages", function()
     dir:write("x.lua", "return recipe {}")
     dir:write("y.lua", "return recipe {}")
     dir:write("yx.lua", 'return recipe.extend("./y", "./x") {}')
-    local code, story = dir:fault('return recipe.extend("./x", "./y") {\n'
+    local code, fault = dir:fault('return recipe.extend("./x", "./y") {\n'
       .. "stages = { { name = 'a', recipe = './yx' } } }")
     assert.equal(3, code)
-    assert.matches("^main%.lua:2: .*in opposite orders", story)
+    assert.matches("^main%.lua:2: .*in opposite orders", fault)
   end)
 
   it("keep the lines of their entries", function()
@@ -114,16 +114,16 @@ describe("stages", function()
       ["stages = { { name = 'a', recipe = './nothing' } }"] = "no file nothing.lua",
       ["stages = { { name = 'a', lrr = 1 } }"] = "lrr is not a field, did you mean 'lr'?",
     } do
-      local code, story = dir:fault("return recipe {\n " .. text .. " }")
-      assert.equal(3, code, text .. story)
-      assert.is_truthy(story:find("main.lua:2: ", 1, true), story)
-      assert.is_truthy(story:find(want, 1, true), text .. ": " .. story)
+      local code, fault = dir:fault("return recipe {\n " .. text .. " }")
+      assert.equal(3, code, text .. fault)
+      assert.is_truthy(fault:find("main.lua:2: ", 1, true), fault)
+      assert.is_truthy(fault:find(want, 1, true), text .. ": " .. fault)
     end
-    local code, story = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two",
+    local code, fault = dir:fault(outer:gsub("%./one", dir.path .. "/one"):gsub("%./two",
       dir.path .. "/two"), { "stages.d.lr=1" })
     assert.equal(2, code)
     assert.equal(
-      "stages.d.lr=1: there is no stage 'd', did you mean 'a'?; expected one of a, b, c", story)
+      "stages.d.lr=1: there is no stage 'd', did you mean 'a'?; expected one of a, b, c", fault)
     local ok, problem = pcall(stage, "d")
     assert.is_false(ok)
     assert.equal(2, problem.exit)
@@ -131,10 +131,10 @@ describe("stages", function()
 
   it("do not nest", function()
     dir:write("inner.lua", "return recipe { stages = { { name = 'x' } } }")
-    local code, story = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } "
+    local code, fault = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } "
       .. "}")
     assert.equal(3, code)
-    assert.matches("'%./inner' has stages itself, and stages cannot be nested", story)
+    assert.matches("'%./inner' has stages itself, and stages cannot be nested", fault)
     -- not even their own
     dir:write("self.lua", 'return recipe.extend("./main") { lr = 1 }')
     local _, again = dir:fault("return recipe { stages = { { name = 'a', recipe = './self' } } }")
@@ -166,10 +166,10 @@ describe("stages", function()
       local s = settings.bake(dir.path .. "/outer.lua", {}, { child = false, stage = name })
       assert.same(want, { s.bucket_config["32px"][6][2], s.warmup_steps, s.optim.betas[2] })
     end
-    local code, story = dir:fault("return recipe { warmup_steps = function(r) return r.nothing.at "
+    local code, fault = dir:fault("return recipe { warmup_steps = function(r) return r.nothing.at "
       .. "end,\n stages = { { name = 'a' } } }")
     assert.equal(3, code)
-    assert.matches("main.lua:1: .*nothing", story)
+    assert.matches("main.lua:1: .*nothing", fault)
   end)
 
   it("note an argument for all that one of them does not read; one for a stage is refused",
@@ -177,10 +177,10 @@ describe("stages", function()
     local s = stage("a", { "max_lr=1" })
     assert.matches("max_lr=1: max_lr is read only when lr_schedule is",
       table.concat(s.notes, "\n", 1, #s.notes))
-    local code, story = dir:fault("return recipe { stages = { { name = 'a' } } }",
+    local code, fault = dir:fault("return recipe { stages = { { name = 'a' } } }",
       { "stages.a.max_lr=1" })
     assert.equal(2, code)
-    assert.matches("stages.a.max_lr=1: max_lr is read only when lr_schedule is", story)
+    assert.matches("stages.a.max_lr=1: max_lr is read only when lr_schedule is", fault)
   end)
 
   it("are not what the trainer of one run takes", function()

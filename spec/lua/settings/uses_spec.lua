@@ -156,9 +156,10 @@ describe("fields on the command line", function()
   it("are read by an extraction or refused", function()
     assert.equal("", (escaped("mmdit.lua", with(words, "job=extract"), in_training,
       function(s) assert.equal(0, (job.run(s, quiet))) end)))
-    local bad, story = refused("mmdit.lua", with(words, "job=extract"), "steps=3", in_training)
+    local bad, message = refused("mmdit.lua", with(words, "job=extract"), "steps=3", in_training)
     assert.is_true(bad)
-    assert.is_truthy(story:find("steps=3: steps has no meaning for job = extract", 1, true), story)
+    assert.is_truthy(message:find("steps=3: steps has no meaning for job = extract", 1, true),
+      message)
   end)
 
   it("are of a rendering, or refused by it", function()
@@ -180,10 +181,10 @@ describe("fields on the command line", function()
     assert.equal("ae_spatial_compression batch_size ckpt_path clip compat device dtype img_flux "
       .. "img_flux_ae load model name outputs plugin_config plugin_config_ae resolutions sampling "
       .. "scheduler strict text_encoder threads user vae", table.concat(names, " "))
-    local bad, story = refused("demo.lua", demo, "seed=3", uses.refuse_in_rendering)
+    local bad, message = refused("demo.lua", demo, "seed=3", uses.refuse_in_rendering)
     assert.is_true(bad)
-    assert.is_truthy(story:find("seed=3: seed is read by training, but not by a rendering; "
-      .. "try: --seed N", 1, true), story)
+    assert.is_truthy(message:find("seed=3: seed is read by training, but not by a rendering; "
+      .. "try: --seed N", 1, true), message)
   end)
 
   it("that nothing reads are named with what reads them", function()
@@ -194,9 +195,9 @@ describe("fields on the command line", function()
         ["restarts=2"] = "is read by the launcher of several ranks",
         ["strict=true"] = "is read only when ckpt_path is set",
         ["sampling={height=32}"] = "sampling.height is read by `moonreel sample`" } do
-      local bad, story = refused("demo.lua", demo, text, in_training)
+      local bad, message = refused("demo.lua", demo, text, in_training)
       assert.is_true(bad, text)
-      assert.is_truthy(story:find(text .. ": ", 1, true) and story:find(want, 1, true), story)
+      assert.is_truthy(message:find(text .. ": ", 1, true) and message:find(want, 1, true), message)
     end
     -- and taken where they are read
     for _, text in ipairs { "wandb_project=x wandb=true", "cache=x cached=true",
@@ -204,8 +205,8 @@ describe("fields on the command line", function()
         "ae_spatial_compression=8 bucket_config.64px={1: (1.0, 2)}" } do
       local field, more = text:match "^(%S+) ?(.*)$"
       local list = more ~= "" and with(demo, more) or demo
-      local bad, story = refused("demo.lua", list, field, in_training)
-      assert.is_false(bad, story)
+      local bad, message = refused("demo.lua", list, field, in_training)
+      assert.is_false(bad, message)
     end
   end)
 

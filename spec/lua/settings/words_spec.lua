@@ -36,7 +36,7 @@ describe("words.parse", function()
       p.overrides[3].text })
   end)
 
-  it("gives a bare flag the next word only when it is a truth", function()
+  it("gives a bare flag the next word only when it is a boolean", function()
     local p = parse("--grad_checkpoint", "recipe", "--start-from-scratch",
       "false", "--no-grad_checkpoint", "--json", "false")
     assert.same({ "recipe" }, p.positional)

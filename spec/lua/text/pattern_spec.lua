@@ -80,9 +80,9 @@ describe("text.pattern", function()
       .. "without",
       ["%b()"] = "'%%b' is not supported", ["a%"] = "ends with '%%'", ["[a"] = "missing '%]'",
       ["(a"] = "unfinished capture", ["a)."] = "'%)' without '%('", ["%fa"] = "missing '%['" } do
-      local ok, story = pcall(pattern.find, "a", p)
+      local ok, message = pcall(pattern.find, "a", p)
       assert.is_false(ok)
-      assert.matches(problem, story)
+      assert.matches(problem, message)
     end
     assert.matches("argument #1 to 'find' %(text expected, got nil%)",
       select(2, pcall(pattern.find, nil, "a")))

@@ -46,13 +46,13 @@ describe("a file that grows", function()
     disk.room = 7
     file:write "12345"
     file:write "67890"
-    assert.equal(dir.path .. "/t/a: No space left on device", store:trouble())
+    assert.equal(dir.path .. "/t/a: No space left on device", store:error())
     assert.equal("1234567", base.read_file(dir.path .. "/t/a"))
     file:write "abc"
-    assert.matches("No space left", store:trouble())
+    assert.matches("No space left", store:error())
     disk.room = math.huge
     file:write "def"
-    assert.is_nil(store:trouble())
+    assert.is_nil(store:error())
     assert.equal("1234567890abcdef", base.read_file(dir.path .. "/t/a"))
   end)
 
@@ -75,13 +75,13 @@ describe("a file that grows", function()
     other:write("theirs"):flush()
     file:write "two"
     assert.matches("has 9 bytes, but this run wrote 3: another program writes to it",
-      store:trouble())
+      store:error())
     file:write "three"
     file:close()
     assert.equal("onetheirs", base.read_file(dir.path .. "/t/a"))
     file = store:file(dir.path .. "/t/a")
     file:write "again"
-    assert.matches("another program created this file", store:trouble())
+    assert.matches("another program created this file", store:error())
     assert.equal("onetheirs", base.read_file(dir.path .. "/t/a"))
   end)
 end)

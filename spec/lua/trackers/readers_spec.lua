@@ -7,7 +7,7 @@ local folder = require "spec.support.folder"
 local histograms = require "moonreel.trackers.histograms"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
-local story = require "moonreel.runs.events"
+local events = require "moonreel.runs.events"
 local tracked = require "spec.support.tracked"
 local trackers = require "moonreel.trackers"
 
@@ -90,7 +90,7 @@ describe("the readers of", function()
 
   local function want(key)
     local points = {}
-    for _, line in ipairs(story.read(run):curve()) do
+    for _, line in ipairs(events.read(run):curve()) do
       local value = line[OF_LINE[key] or key]
       if line.kind == "skip" and key == "loss" then
         value = "nan"
@@ -210,7 +210,7 @@ describe("the readers of a run that went back, was killed, resumed and has stage
     end
     root, points = dir.path .. "/001-x", {}
     local last, stage = 0, nil
-    for _, line in ipairs(story.steps(find.parts(root))) do
+    for _, line in ipairs(events.steps(find.parts(root))) do
       last, stage = line.stage ~= stage and #points or last, line.stage
       points[#points + 1] = line
       line.at = last + line.step

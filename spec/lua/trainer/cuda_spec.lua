@@ -123,7 +123,7 @@ end
     end
     run("ring", "cuda", "plugin_config.zero_stage=2 plugin_config.sp_size=2 "
       .. "plugin_config.sequence_parallelism_mode=ring_attn")
-    -- one batch a step for both, so its own truth
+    -- one batch a step for both, so each has its own reference
     run("tokens", "cpu", "plugin_config.sp_size=2")
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_PLUGINS=" .. dir.path .. "/plugins", "MOONREEL_CUDAEMU=devices=2,seed=2,rated",
@@ -159,7 +159,7 @@ end
     local text, code = train("", "-n 2 device=cuda name=unusable restarts=0")
     assert.equal(2, code, text)
     assert.matches("rank 1: [^\n]*device=cudaemu:1: invalid device ordinal", text)
-    -- the other one waits for its story, and not for numbers that never come
+    -- the other one waits for its error report, and not for numbers that never come
     assert.is_nil(text:find("all_gather", 1, true), text)
     assert.is_nil(run_dir("unusable"))
   end)

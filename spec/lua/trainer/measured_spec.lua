@@ -1,11 +1,11 @@
---- What was predicted beside what was measured.
+--- Predicted and measured seconds and bytes of a run.
 local folder = require "spec.support.folder"
 local run = require "moonreel.run"
-local truth = require "moonreel.trainer.measured"
+local measured = require "moonreel.trainer.measured"
 
-describe("the truth", function()
+describe("predicted and measured values", function()
   it("is the median of the newest steps, reported where it is a tenth off", function()
-    local t = truth.new()
+    local t = measured.new()
     t:expect("a", "first", 1)
     t:expect("b", "second", 1)
     for i = 1, 300 do
@@ -25,7 +25,7 @@ describe("the truth", function()
       t:lines())
     assert.same({ "times of steps are not compared with the prediction: busy" }, t:lines "busy")
     -- steps that differ more than that among each other say nothing either
-    local noisy = truth.new()
+    local noisy = measured.new()
     noisy:expect("a", "first", 1)
     for i = 1, 100 do
       noisy:add("a", 1.2 + 0.2 * (i % 3 - 1))
@@ -36,9 +36,9 @@ describe("the truth", function()
   end)
 
   it("of bytes is reported where the process became a tenth larger than predicted", function()
-    local function report(had, beside)
-      local t = truth.new()
-      t:beside(beside or 0)
+    local function report(had, rendering)
+      local t = measured.new()
+      t:add_rendering(rendering or 0)
       t:expect("a", "first", 1, 400e6)
       t:expect("b", "second", 1, 500e6)
       t:add("a", 1, had)
@@ -49,7 +49,7 @@ describe("the truth", function()
     assert.same({ "400 MB were resident, 500 MB were predicted: -20 %" }, report(400e6))
     assert.same({}, report(540e6))
     -- on a GPU nothing is predicted of the process
-    local t = truth.new()
+    local t = measured.new()
     t:expect("a", "first", 1)
     t:add("a", 1, 600e6)
     assert.same({}, t:lines())
@@ -67,14 +67,14 @@ describe("the truth", function()
       journal:append { kind = "step", batches = 2, bucket = "6x32x32", time_s = 9,
         data_wait_s = 0 }
     end
-    local t, facts = truth.of_run(dir.path)
+    local t, facts = measured.of_run(dir.path)
     assert.same({ { key = "6x32x32", bucket = "32px 6x32x32", steps = 5, predicted_s = 1.5,
       measured_s = 2, off = 2 / 1.5 - 1, spread = 0.0 }, { key = "1x32x32",
       bucket = "32px 1x32x32", steps = 0, predicted_s = 2.5 } }, t:rows())
     assert.same({ began = 12, device = "cpu" }, facts)
     journal:append { kind = "end", resident_bytes = 77,
       buckets = { { key = "1x32x32", measured_bytes = 70 } } }
-    t, facts = truth.of_run(dir.path)
+    t, facts = measured.of_run(dir.path)
     assert.same({ 77, 70 }, { facts.resident, t:rows()[2].measured_bytes })
     dir:remove()
   end)
@@ -88,7 +88,7 @@ describe("the truth", function()
       '{"kind":"step","batches":1,"bucket":"b","time_s":2,"data_wait_s":1}',
       '{"kind":"end","resident_bytes":"x","buckets":[{},{"key":"b","measured_bytes":"x"}]}' }, "\n")
       .. "\n")
-    local t, facts = truth.of_run(dir.path)
+    local t, facts = measured.of_run(dir.path)
     assert.same({ { key = "b", bucket = "b", steps = 1, predicted_s = 1 } }, t:rows())
     assert.same({ device = "cpu" }, facts)
     dir:remove()
@@ -105,7 +105,7 @@ describe("the truth", function()
           time_s = even and 4 or 9, data_wait_s = 0 }
       end
     end
-    local t, facts = truth.of_run(dir.path)
+    local t, facts = measured.of_run(dir.path)
     local row = t:rows()[1]
     assert.same({ 5, 3.5, 4 }, { row.steps, row.predicted_s, row.measured_s })
     assert.same({ 2, 1 }, { facts.ranks, facts.threads })

@@ -72,14 +72,14 @@ describe("a run with another optimizer than before", function()
 
   it("refuses before its first step a pattern without a matrix, and one that fits no block",
     function()
-      for word, story in pairs {
+      for word, message in pairs {
         ['optim.muon.parameters=["nowhere"]'] = "'nowhere' names no matrix that trains",
         ["optim.muon.block=64"] = "is smaller than a block of 4096 elements",
       } do
         local ok, problem = pcall(train, "refused", "optim.type=muon", "steps=1", word)
         assert.is_false(ok)
         assert.equal("MR_E_RECIPE", problem.code)
-        assert.matches(story, problem.message, 1, true)
+        assert.matches(message, problem.message, 1, true)
         assert.is_nil(demo_data.run_dir(out, "refused"))
       end
     end)

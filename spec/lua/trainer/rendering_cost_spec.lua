@@ -52,7 +52,7 @@ describe("what renderings take", function()
       local found
       cost(0, 1):predict { settings = settings, facts = { device = "cpu", threads = 1 },
         team = { size = 1 }, saved_bytes = saved, progress = { say = function() end },
-        truth = { beside = function(_, n) found = n end } }
+        measured = { add_rendering = function(_, n) found = n end } }
       return found
     end
     local least = bytes(0)

@@ -254,14 +254,14 @@ describe("a run with sampling.every", function()
   it("refuses before it begins what could not be rendered", function()
     local latin, none = dir:write("latin.txt", "caf\xE9\n"), dir:write("none.txt", "\n")
     local braces = dir:write("braces.txt", "a {b}\n")
-    for word, story in pairs { ["sampling.prompts=none"] = "no prompt; try: ",
+    for word, message in pairs { ["sampling.prompts=none"] = "no prompt; try: ",
       ["sampling.prompt_path=" .. latin] = "latin.txt:1: 'caf\\xe9' is not UTF-8",
       ["sampling.prompt_path=" .. none] = "none.txt: has no prompt",
       ["sampling.prompt_path=" .. braces] = "prompt 'a {b}': its {...} is not a JSON object",
       ["sampling.prompt_path=" .. dir.path .. "/missing.txt"] = "missing.txt" } do
       local done = train("refused", "steps=20", "sampling.prompts=none", word)
       assert.is_true(done.exit >= 2 and done.exit <= 8, word .. done.output)
-      assert.matches(story, done.output, 1, true)
+      assert.matches(message, done.output, 1, true)
       assert.is_nil(run_dir "refused")
     end
   end)

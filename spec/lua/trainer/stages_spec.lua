@@ -194,7 +194,7 @@ describe("trainer.stages", function()
     assert.same({ "2", "3", "4" }, steps)
   end)
 
-  -- the story of a launch that fails
+  -- the error message of a launch that fails
   local function fails(exit, words, with)
     local output, errors,
       code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' %s"):format(with or recipe,

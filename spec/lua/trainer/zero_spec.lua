@@ -180,7 +180,7 @@ describe("a run by ranks", function()
     local p = require("moonreel.core.json").decode(demo_data.moonreel("plan", dir, "--json"))
     assert.same({ 2, 2, "this machine" }, { p.ranks, p.zero, p.machine })
     local counted = 0
-    for _, row in ipairs(p.truth) do
+    for _, row in ipairs(p.measured) do
       counted = counted + row.steps
       assert.is_true(row.predicted_s > 0 and row.predicted_bytes > 0 and row.planned_s > 0)
     end

@@ -8,7 +8,7 @@ local comm = {}
 ---@class moonreel.core.comm.world.options
 ---@field rank? integer Rank of this process. Default: 0.
 ---@field size? integer Ranks of the run; 1 needs no transport. Default: 1.
----@field meeting? integer Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP. Default: -1.
+---@field segment? integer Descriptor of the segment that ranks of this host share; -1: none, MPI or TCP. Default: -1.
 ---@field host? string Host of rank 0, for TCP; nil: no TCP.
 ---@field port? integer Port at which rank 0 listens. Default: 0.
 ---@field ports? integer The number of ports tried, from `port` on. Default: 1.
@@ -20,7 +20,7 @@ local comm = {}
 ---@field secret_fd? integer Descriptor of a file with the secret, instead of `secret`. Default: -1.
 ---@field encrypt? boolean Messages between ranks are encrypted; needs a secret. Default: false.
 ---@field first? integer First rank of this host. Default: 0.
----@field near? integer Number of ranks that share `meeting`, with TCP. Default: 0.
+---@field n_local? integer Number of ranks that share `segment`, with TCP. Default: 0.
 ---@field lost_after_s? number Seconds without an answer after which a host is lost, with TCP. Default: 10.
 ---@field deadline_s? number Most seconds that a call waits. Default: 600.
 ---@field check? boolean Compare the calls of all ranks before each collective. Default: false.

@@ -37,7 +37,7 @@ local function over(e, x, size, layer, k)
 end
 
 -- adds a part and the result for the rows of a kept part; up: rows that short gives for one
-local function beside(e, kept, y, short, up)
+local function add_shortcut(e, kept, y, short, up)
   local before = e:rows(kept, y, y.size, short, up)
   return e:map(y, y.size, function(v) return before.v + v end)
 end
@@ -70,7 +70,7 @@ local function residual(parent, name, C)
       function(g, v, more) return (ops.silu(conv1(g, v, more, more))) end)
     y = over(e, e:keep(y), x.size,
       function(g, v, more) return normed(g, conv2(g, v, more, more)) end)
-    return beside(e, kept, y, same)
+    return add_shortcut(e, kept, y, same)
   end
 end
 
@@ -170,7 +170,7 @@ local function neighbours(parent, name, C)
       local value, gate = near(g, v, more, more):split(4, 2)
       return normed(g, last(g, value * ops.silu(gate)))
     end)
-    return beside(e, kept, y, same)
+    return add_shortcut(e, kept, y, same)
   end
 end
 
@@ -226,7 +226,7 @@ local function down(parent, name, inputs, outputs, temporal)
       function(v, more) return made(e.g, v, more, more) end)
     local function short(v) return fewer(to_channels(v, t), outputs) end
     if t == 1 then
-      return beside(e, kept, y, short)
+      return add_shortcut(e, kept, y, short)
     end
     local before = e:window(kept, { kernel = t, stride = t, before = 0 }, size, short)
     return e:map(y, size, function(v) return before.v + v end)
@@ -242,7 +242,7 @@ local function up(parent, name, inputs, outputs, temporal)
     local kept = e:keep(x)
     local y = e:window(kept, { kernel = 3, stride = 1, before = 1, up = t }, size,
       function(v, more) return made(e.g, spread(v, t), more, more) end)
-    return beside(e, kept, y,
+    return add_shortcut(e, kept, y,
       function(v) return from_channels(copied(v, outputs * 4 * t), t) end, t)
   end
 end
@@ -277,7 +277,7 @@ local function encoder_of(parent, c)
   list[#list + 1] = function(e, x)
     local kept = e:keep(x)
     local y = over(e, kept, with(x.size, c.latent_channels), last)
-    return beside(e, kept, y, function(v) return fewer(v, c.latent_channels) end)
+    return add_shortcut(e, kept, y, function(v) return fewer(v, c.latent_channels) end)
   end
   return list
 end
@@ -289,7 +289,7 @@ local function decoder_of(parent, c)
   local list = { function(e, x)
     local kept = e:keep(x)
     local y = over(e, kept, with(x.size, top), first)
-    return beside(e, kept, y, function(v) return copied(v, top) end)
+    return add_shortcut(e, kept, y, function(v) return copied(v, top) end)
   end }
   for i = #widths, 1, -1 do
     local stage, at = s:child("stages." .. i - 1), 0

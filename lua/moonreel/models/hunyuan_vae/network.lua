@@ -44,13 +44,13 @@ local function residual(parent, name, inputs, outputs, c)
   local short = inputs ~= outputs
     and volume.Point(s, "conv_shortcut.conv", inputs, outputs, POINT)
   return function(g, list)
-    local beside, inner, out = {}, {}, {}
+    local shortcuts, inner, out = {}, {}, {}
     for y in conv1:each(g, list, norm1:by(g, list, true)) do
       local i = #inner + 1
-      inner[i], beside[i] = y, short and short(g, list[i]) or list[i]
+      inner[i], shortcuts[i] = y, short and short(g, list[i]) or list[i]
     end
     for y in conv2:each(g, inner, norm2:by(g, inner, true)) do
-      out[#out + 1] = beside[#out + 1] + y
+      out[#out + 1] = shortcuts[#out + 1] + y
     end
     return out
   end

@@ -4,12 +4,12 @@
 #define MR_TRUTH_H
 #include "opcase.h"
 
-typedef struct truth {
+typedef struct reference {
     const op_case *c;
     double *in[MR_MAX_IN], *out[MR_MAX_OUT];
     mr_desc out_desc[MR_MAX_OUT];
     unsigned char attr[MR_ATTR_BYTES] __attribute__((aligned(16)));
-} truth;
+} reference;
 
 static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *attr, mr_infer *ctx)
 {
@@ -28,7 +28,7 @@ static double *doubles(const mr_desc *d)
 }
 
 // run the naive kernel on dense arguments: floats as doubles, integers unchanged
-static mr_status naive(truth *t)
+static mr_status naive(reference *t)
 {
     const mr_op *op = t->c->op;
     mr_call call = {
@@ -71,9 +71,9 @@ static mr_status naive(truth *t)
 }
 
 // a case as text: attributes and shapes, without values
-static mr_status truth_of(const op_case *c, truth *t)
+static mr_status reference_of(const op_case *c, reference *t)
 {
-    *t = (truth){.c = c};
+    *t = (reference){.c = c};
     MR_TRY(mr_op_attrs(c->op, c->attr, c->n_attr, t->attr));
     const mr_desc *in[MR_MAX_IN] = {0};
     for (int i = 0; i < mr_op_n_in(c->op); i++)
@@ -84,9 +84,9 @@ static mr_status truth_of(const op_case *c, truth *t)
     return MR_OK;
 }
 
-static mr_status truth_new(const op_case *c, truth *t)
+static mr_status reference_new(const op_case *c, reference *t)
 {
-    MR_TRY(truth_of(c, t));
+    MR_TRY(reference_of(c, t));
     for (int i = 0; i < mr_op_n_in(c->op); i++)
         t->in[i] = c->in[i].given ? case_values(&c->in[i]) : NULL;
     for (int k = 0; k < mr_op_n_out(c->op); k++)
@@ -94,7 +94,7 @@ static mr_status truth_new(const op_case *c, truth *t)
     return naive(t);
 }
 
-static void truth_free(truth *t)
+static void reference_free(reference *t)
 {
     for (int i = 0; i < MR_MAX_IN; i++)
         free(t->in[i]);
