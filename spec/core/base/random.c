@@ -57,6 +57,16 @@ static void uniform_open(void)
     CHECK_NEAR(m / n, 0.5, 0.003);
     CHECK(lo > 0);
     CHECK(hi < 1);
+    // the value at an element does not depend on where a fill starts
+    for (uint64_t first = 0; first < 9; first++) {
+        mr_random_fill_uniform(x, 50, 1, 2, 3, 4, first);
+        for (int i = 0; i < 50; i++) {
+            uint32_t w[4];
+            uint64_t e = first + (uint64_t)i;
+            mr_random_block(1, 2, 3, 4, (uint32_t)(e / 4), w);
+            CHECK(x[i] == mr_word_uniform(w[e % 4]));
+        }
+    }
 }
 
 int main(void)

@@ -223,6 +223,9 @@ int main(void)
     // what is not looked at again is where it would be: this number is that of a routine that asks
     // every range for every other, from the first on
     CHECK_INT(offsets, 5607138806911108910);
+    // a set whose first order is the best of all, and is repaired
+    state = 7044;
+    crowded(1 + draw(30));
     size_t peak = 1;
     CHECK_OK(mr_layout_place(NULL, 0, &peak, NULL, NULL));
     CHECK_INT(peak, 0);

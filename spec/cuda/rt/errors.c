@@ -295,6 +295,28 @@ static void ends_of_pinned_memory(void)
     mr_device_close(dev);
 }
 
+/* A stream that waits for a record which its own stream never reaches, because that was freed. */
+static void streams_that_never_end(void)
+{
+    for (int sync = 0; sync < 2; sync++) {
+        mr_cuda_facts facts;
+        void *gone = NULL, *waits = NULL, *event = NULL;
+        bool reached = true;
+        setenv("MOONREEL_CUDAEMU", "", 1);
+        CHECK_INT(mr_cuda.facts(0, &facts), 0);
+        CHECK_INT(mr_cuda.stream_new(&gone) | mr_cuda.stream_new(&waits), 0);
+        CHECK_INT(mr_cuda.event_new(false, &event), 0);
+        CHECK_INT(mr_cuda.event_record(event, gone) | mr_cuda.event_wait(event, waits), 0);
+        mr_cuda.stream_free(gone);
+        CHECK_INT(sync ? mr_cuda.stream_sync(waits) : mr_cuda.event_reached(event, true, &reached),
+                  MR_CUDA_LAUNCH_FAILURE);
+        CHECK_INT(reached, sync);
+        CHECK(strstr(mr_cuda.text(MR_CUDA_LAUNCH_FAILURE), "streams wait for each other"));
+        mr_cuda.stream_free(waits);
+        mr_cuda.event_free(event);
+    }
+}
+
 int main(void)
 {
     one_gpu_of_a_process();
@@ -316,5 +338,6 @@ int main(void)
     bad_ids(false);
     bad_ids(true);
     ends_of_pinned_memory();
+    streams_that_never_end();
     return check_done();
 }

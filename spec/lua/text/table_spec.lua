@@ -20,6 +20,23 @@ describe("table.text", function()
     assert.is_false(printer.colours())
     assert.equal("x", printer.bold("x"))
   end)
+
+  it("is bold in a terminal, unless NO_COLOR is set or the terminal is dumb", function()
+    local base = require "moonreel.core.base"
+    local is_terminal, getenv = base.is_terminal, os.getenv
+    -- the text in a terminal with these variables
+    local function bold(variables)
+      base.is_terminal = function(fd) return fd == 1 end
+      os.getenv = function(name) return variables[name] end -- luacheck: ignore 122
+      local ok, text = pcall(printer.bold, "x")
+      base.is_terminal, os.getenv = is_terminal, getenv -- luacheck: ignore 122
+      return ok and text
+    end
+    assert.equal("\27[1mx\27[0m", bold { TERM = "xterm" })
+    assert.equal("\27[1mx\27[0m", bold { NO_COLOR = "" })
+    assert.equal("x", bold { NO_COLOR = "1" })
+    assert.equal("x", bold { TERM = "dumb" })
+  end)
 end)
 
 describe("table.print", function()

@@ -171,6 +171,25 @@ describe("index.sweep", function()
       assert.is_nil(sweep:next(0))
     end
   end)
+  it("decodes in processes only where isolated", function()
+    local index <close> = data.open(dir .. "/all.mrx")
+    -- processes below this one
+    local function children()
+      local n = 0
+      for _, thread in ipairs(base.list_dir "/proc/self/task") do
+        local file <close> = io.open(("/proc/self/task/%s/children"):format(thread))
+        n = n + select(2, (file and file:read "a" or ""):gsub("%d+", ""))
+      end
+      return n
+    end
+    local before, found = children(), {}
+    for _, isolated in ipairs { false, true } do
+      local sweep <close> = core.sweep(index.core, { 1, 2 }, { threads = 1, isolated = isolated })
+      repeat until sweep:next()
+      found[#found + 1] = children() > before
+    end
+    assert.same({ false, true }, found)
+  end)
   it("gives each row its own answer, however many there are", function()
     local index <close> = data.open(dir .. "/all.mrx")
     local rows = {}
