@@ -1,6 +1,6 @@
---- Ranks that lose one of them where nothing of a step has changed the state, and every rank holds
--- all of it: the first one saves it alone, bit for bit as all of them would. Where the state may be
--- between two steps, or a rank holds a part of it, nothing is saved.
+--- When one rank is lost while no part of a step has changed the state and every rank holds all of
+-- it, the first rank saves it, bit for bit as all ranks would. Nothing is saved when the state may
+-- be between two steps, or when each rank holds only a part of it.
 -- Covers: lua/moonreel/trainer/saves.lua core/comm/launch.c
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -14,7 +14,7 @@ teardown(function()
   demo_data.remove()
 end)
 
--- a program of two ranks that train; rank 1 dies when its step DIES comes to a phase
+-- two ranks that train; rank 1 dies when its step DIES enters a phase
 local PROGRAM = [[
 local life = require "moonreel.core.life"
 local phase, step, at = life.phase, life.step, 0
@@ -48,7 +48,7 @@ end
 describe("a run of ZeRO 0 that loses a rank", function()
   local zero = "plugin_config.zero_stage=0"
 
-  it("is saved by the first rank, bit for bit as by all of them", function()
+  it("is saved by rank 0 with the same bits as by all ranks", function()
     local code, said, whole = train("whole", "never", zero, "ckpt_every=" .. DIES - 1)
     assert.equal(0, code, said)
     local dir
@@ -66,14 +66,14 @@ describe("a run of ZeRO 0 that loses a rank", function()
     end
   end)
 
-  it("saves nothing that an update may have changed", function()
+  it("saves no state that an update may have changed", function()
     local code, said, dir = train("between", "optimizer", zero)
     assert.equal(128 + 9, code, said)
     assert.same({}, ckpt.steps(dir), said)
     assert.is_nil(said:find("rank 0 alone", 1, true), said)
   end)
 
-  it("saves nothing of which it holds a part alone", function()
+  it("saves no state of which rank 0 holds only a part", function()
     local code, said, dir = train("parts", "load", "plugin_config.zero_stage=1")
     assert.equal(128 + 9, code, said)
     assert.same({}, ckpt.steps(dir), said)

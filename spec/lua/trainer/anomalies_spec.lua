@@ -1,5 +1,5 @@
---- What runs do about spikes and bad steps, whatever the number of ranks and wherever they are
--- killed. Covers: lua/moonreel/trainer/spikes.lua samples.lua loop.lua
+--- What a run does about spikes and bad steps, for any number of ranks and kills at any point.
+-- Covers: lua/moonreel/trainer/spikes.lua samples.lua loop.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -9,12 +9,12 @@ local run = require "moonreel.run"
 
 local out = demo_data.scratch()
 
--- batches of the first epoch whose gradients are too large; three on end are a spike
+-- batches of the first epoch with too large gradients; three in a row are a spike
 local LARGE = { ["26"] = 50, ["27"] = 50, ["28"] = 50, ["29"] = 50 }
 local NO_LOSSES, BACK = "spike.loss_sigmas=1e9", { "spike.action=rollback", "ckpt_every=5",
   "spike.back_steps=8", "spike.skip_batches=4", "spike.loss_sigmas=1e9" }
 
--- a run with a plan of spec/support/spiked_run.lua: its exit code and output
+-- trains with a plan of spec/support/spiked_run.lua; returns exit code and output
 local function train(ranks, plan, name, steps, ...)
   local words = { "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program() }
   if ranks > 1 then
@@ -38,7 +38,7 @@ local function trained(...)
   return output
 end
 
--- lines of a kind in the journal of a run, without what depends on the clock
+-- lines of one kind in a run's journal, without times
 local function lines(name, kind)
   local list = {}
   for entry in run.entries(demo_data.run_dir(out, name)) do
@@ -64,7 +64,7 @@ describe("a run with spikes", function()
     demo_data.remove()
   end)
 
-  it("tells of them, with the samples, and goes on as it is", function()
+  it("reports the spike with its samples and continues under action = log", function()
     local said = trained(1, { draws = LARGE }, "log", 32, NO_LOSSES)
     assert.matches("step 29 is a spike: gradient norm [%d.]+: for 3 steps in a row above 5 times "
       .. "its median, [%d.]+\n", said)
@@ -83,14 +83,14 @@ describe("a run with spikes", function()
     assert.equal(32, last.manifest.run_state.updates)
   end)
 
-  it("leaves out their updates where it says skip, and no others", function()
+  it("skips the updates of the spike and no others under action = skip", function()
     trained(1, { draws = LARGE }, "skip", 32, NO_LOSSES, "spike.action=skip")
-    -- the third and the fourth; those before them could still be none
+    -- the third and the fourth: the two before them were not yet known to be a spike
     assert.same({ 29, 30 }, steps_of("skip", "skip"))
     assert.same({ 29, 30 }, steps_of("skip", "spike"))
     local last <close> = newest "skip"
     assert.equal(30, last.manifest.run_state.updates)
-    -- waiting for losses first changes nothing else
+    -- waiting for losses before each update changes no bit
     trained(1, { draws = {} }, "calm", 12, "spike.action=skip")
     trained(1, { draws = {} }, "usual", 12)
     local a <close> = newest "calm"
@@ -100,8 +100,8 @@ describe("a run with spikes", function()
     end
   end)
 
-  it("leaves out the update of a loss that is one, and weights stay", function()
-    -- a deviation of 0.2 around 3: 6 sigmas end at 4.2, and some more after those of the beginning
+  it("skips the update of a loss that is a spike, so that no weight changes", function()
+    -- the known losses have mean 3 and deviation 0.2, so the limit is about 4.2
     trained(1, { draws = { ["11"] = 10 }, known = { 50, 3, 0.04 } }, "loss", 12,
       "spike.action=skip", "ckpt_every=1")
     assert.same({ 12 }, steps_of("loss", "skip"))
@@ -118,7 +118,7 @@ describe("a run with spikes", function()
     assert.are_not.equal(a.manifest.sampler, b.manifest.sampler)
   end)
 
-  it("goes back and leaves out the batches from there on, which count as taken", function()
+  it("rolls back, skips the batches after that checkpoint and counts them as taken", function()
     local said = trained(1, { draws = LARGE }, "back", 34, table.unpack(BACK))
     assert.matches("the 3 kept checkpoints go back at least 10 steps",
       trained(1, { draws = {} }, "reach", 1, "spike.action=rollback", "ckpt_every=5"))
@@ -128,10 +128,10 @@ describe("a run with spikes", function()
     assert.equal(1, #back)
     assert.same({ 20, 29, 9, 36 }, { back[1].step, back[1].from, back[1].skipped,
       back[1].left_out })
-    -- nothing is left of the way that was gone back
+    -- the checkpoints after the rollback's target are removed
     local dir = demo_data.run_dir(out, "back")
     assert.same({ 34, 30, 25 }, ckpt.steps(dir))
-    -- where the run is in the data it would be nine steps later
+    -- the run's position in its data is nine steps further
     trained(1, { draws = {} }, "clean", 43)
     local a <close> = newest "back"
     local b <close> = newest "clean"
@@ -145,7 +145,7 @@ describe("a run with spikes", function()
       local name = "killed" .. stop
       local exit, output = train(1, { draws = LARGE, stop = stop }, name, 34, table.unpack(BACK))
       assert.equal(9, exit, output)
-      -- step 25 of the way that was gone back is not there to be resumed
+      -- the rollback removed its step 25, so the newest checkpoint is of step 20
       assert.equal(stop < 25 and 20 or 30, ckpt.steps(demo_data.run_dir(out, name))[1])
       trained(1, { draws = LARGE }, name, 34, "load=" .. demo_data.run_dir(out, name),
         table.unpack(BACK))
@@ -158,7 +158,7 @@ describe("a run with spikes", function()
     end
   end)
 
-  it("goes back to a checkpoint once, then goes on", function()
+  it("rolls back to the same checkpoint once, then continues", function()
     local draws = {}
     for draw = 26, 62 do
       draws[tostring(draw)] = 50
@@ -170,9 +170,9 @@ describe("a run with spikes", function()
       said)
   end)
 
-  it("decides the same by two ranks, at every stage of ZeRO, though one alone sees it", function()
+  it("decides the same on two ranks of which one has the spike, at each ZeRO stage", function()
     local draws = { ["7"] = "nan" }
-    -- steps are of two batches: those of the second one are the other rank's
+    -- a step has two batches; the second one belongs to rank 1
     for draw = 53, 59, 2 do
       draws[tostring(draw)] = 50
     end
@@ -192,7 +192,7 @@ describe("a run with spikes", function()
     end
   end)
 
-  it("is refused where there is nothing to go back to, and with numbers that mean nothing",
+  it("refuses a rollback without checkpoints, and values out of range",
     function()
     for _, case in ipairs {
       { 3, "spike.action=rollback", "spike%.action = \"rollback\" with ckpt_every = 0: there would "

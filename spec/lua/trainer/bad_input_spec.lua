@@ -1,4 +1,4 @@
---- What a user sees when something is wrong, and that nothing half-written remains.
+--- What a user sees when an input is wrong; no partial files remain.
 -- Covers: lua/moonreel/settings/blame.lua lua/moonreel/settings/resolutions.lua
 local base = require "moonreel.core.base"
 local demo_data = require "spec.support.demo_data"
@@ -16,14 +16,14 @@ describe("moonreel train", function()
     demo_data.remove()
   end)
 
-  -- runs it; gives all it said and the exit code
+  -- runs it; returns its output and exit code
   local function train(recipe, words, before)
     local out, err, code = folder.moonreel(("train '%s/%s.lua' %s"):format(dir.path,
       recipe, words or ""), before)
     return out .. err, code
   end
 
-  it("refuses a bucket that no sample fits, with what removed the rows", function()
+  it("refuses a bucket without samples, and reports what removed the rows", function()
     dir:write("long.lua", 'return recipe.extend("./small") {\n  bucket_config = { ["32px"] = { '
       .. '[500] = { 1.0, 2 } } } }')
     local text, code = train("long")
@@ -34,7 +34,7 @@ describe("moonreel train", function()
     assert.is_false(base.exists(dir.path .. "/out/001-long"))
   end)
 
-  it("says what a bucket that does not fit takes, and the largest batch that does", function()
+  it("reports the memory of a bucket that does not fit and the largest batch that does", function()
     if require("moonreel.core.process").program():find("/asan/", 1, true) then
       return pending("sanitizers take an address space of their own")
     end
@@ -47,13 +47,13 @@ describe("moonreel train", function()
       .. "free; the largest that fits is (%d+)\n  try: that batch, grad_checkpoint = true")
     assert.is_truthy(batch, text)
     assert.is_true(tonumber(takes) > 5 and tonumber(free) < 2500)
-    -- nearly in proportion
+    -- memory is nearly proportional to the batch
     local guess = 2000 * free / 1024 / takes
     assert.is_true(tonumber(batch) > 0.8 * guess and tonumber(batch) < 1.2 * guess, text)
     assert.is_false(base.exists(dir.path .. "/out/001-much"))
   end)
 
-  it("refuses a batch_size that is not that of its buckets", function()
+  it("refuses a batch_size that differs from that of its buckets", function()
     dir:write("batch.lua", 'return recipe.extend("./small") {\n  batch_size = 4,\n  '
       .. 'bucket_config = recipe.replace { ["32px"] = { [6] = { 1.0, 2 } } } }')
     local text, code = train("batch")
@@ -62,7 +62,7 @@ describe("moonreel train", function()
       .. "2 in bucket_config%.32px%.6; try: leave batch_size out", text)
   end)
 
-  it("takes features that were made before from a cache alone", function()
+  it("takes precomputed features only from a cache", function()
     dir:write("made.lua", 'return recipe.extend("./small") {\n'
       .. '  dataset = { type = "BatchFeatureDataset" },\n  load_video_features = true }')
     local text, code = train("made")
@@ -80,7 +80,7 @@ describe("moonreel train", function()
     assert.matches("drop_path = 0%.5: stochastic depth is not supported", text)
   end)
 
-  it("says which line or argument led to what it cannot open or build", function()
+  it("names the line or argument that led to a file that it cannot open or build", function()
     dir:write("wrong.lua", 'return recipe.extend("./small") {\n  dataset = { data_path = '
       .. '"missing.mrx" },\n  outputs = "/proc/nope",\n  bucket_config = recipe.replace {\n'
       .. '    ["77x"] = { [6] = { 1.0, 2 } } } }')
@@ -114,7 +114,7 @@ describe("moonreel train", function()
     assert.is_true(not base.exists(out) or #base.list_dir(out) == 0)
   end)
 
-  it("stops with 8 when no checkpoint finds room for as long as ckpt_deadline says", function()
+  it("exits with 8 when no checkpoint can be written within ckpt_deadline", function()
     -- a limit on the length of files stands for a full disk
     local text, code = train("small", "name=full steps=20 ckpt_deadline=2",
       "trap '' XFSZ; ulimit -f 40000;")
@@ -127,13 +127,13 @@ describe("moonreel train", function()
     end
   end)
 
-  it("takes the older checkpoint when the newest is cut off, and says so", function()
+  it("resumes from the older checkpoint, with a message, when the newest is cut off", function()
     local text, code = train("small", "name=cut")
     assert.equal(0, code, text)
     local run = dir.path .. "/out/002-cut"
     local newest = run .. "/ckpt/step-000000000004"
     os.execute(("truncate -s -100 '%s/r00000-of-00001.safetensors'"):format(newest))
-    -- asked for by name it is refused
+    -- a damaged checkpoint that is named is refused
     text, code = train("small", ("name=cut load='%s@4'"):format(run))
     assert.equal(8, code, text)
     assert.matches("has %d+ bytes, the manifest says %d+\n  try: another step; moonreel ckpt ls ",

@@ -1,6 +1,6 @@
---- The size of communication buckets, found by trial before the first step: all ranks take the
--- same, the journal says what was tried, and a run that goes on keeps it, with which it has the
--- bits of one that was never stopped.
+--- The size of communication buckets is found by a trial before the first step. All ranks use the
+-- same size, the journal records the trial, and a resumed run keeps the size, with the bits of a
+-- run that was never stopped.
 -- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/optim/ranks.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -24,8 +24,8 @@ local WORDS = "train tiny/demo dtype=fp32 warmup_steps=2 threads=1 num_workers=1
 
 local AUTO = "plugin_config.reduce_bucket_size_in_m=auto"
 
--- smaller buckets than those of recipes; of `elements` elements, whatever was tried, where that is
--- said
+-- Buckets are smaller than those of recipes. A number as first argument replaces the result of the
+-- trial.
 local TRAIN = [[
 local bucket_size = require "moonreel.optim.bucket_size"
 bucket_size.least = 65536
@@ -46,7 +46,7 @@ local function train(size, name, steps, ...)
   return program.output(list)
 end
 
--- losses of its steps, and what its starts say of buckets
+-- losses of all steps, and the bucket size that each start reports
 local function reported(name)
   local losses, starts = {}, {}
   for entry in run.entries(demo_data.run_dir(out, name)) do
@@ -57,7 +57,7 @@ local function reported(name)
   return losses, starts
 end
 
--- the loss of each step as another run has it but for its last bits
+-- the losses of two runs agree but for their last bits
 local function assert_near(wanted, losses)
   assert.equal(#wanted, #losses)
   for i, line in ipairs(wanted) do
@@ -66,9 +66,9 @@ local function assert_near(wanted, losses)
   end
 end
 
-describe("a run that tries sizes of buckets", function()
+describe("a run that tries bucket sizes", function()
   for zero = 1, 3 do
-    it(("takes the quickest, says what it tried, and keeps it (ZeRO %d)"):format(zero), function()
+    it(("chooses the fastest size, reports and keeps it (ZeRO %d)"):format(zero), function()
       local stage, name = "plugin_config.zero_stage=" .. zero, "tried" .. zero
       local text = train(2, name, 2, AUTO, stage)
       local _, starts = reported(name)
@@ -92,7 +92,7 @@ describe("a run that tries sizes of buckets", function()
     end)
   end
 
-  it("has the bits of its size, also where it goes on", function()
+  it("computes the same bits with a size after a resume", function()
     local clip = "optim.grad_clip=0.1"
     for _, elements in ipairs { 65536, 1 << 27 } do
       train(2, "fixed" .. elements, 3, AUTO, clip)
@@ -101,12 +101,12 @@ describe("a run that tries sizes of buckets", function()
     assert.equal(65536, starts[1].elements)
     assert_near((reported("fixed" .. (1 << 27))), many)
     train(2, "stopped65536", 2, AUTO, clip)
-    -- what is taken on the way back is not what a trial would take
+    -- the size of the checkpoint is used although a trial would find another one
     train(2, "stopped", 3, AUTO, clip, "load=" .. demo_data.run_dir(out, "stopped65536"))
     assert.same(many, (reported "stopped65536"))
   end)
 
-  it("tries again with another number of ranks, and nothing alone", function()
+  it("tries again with another number of ranks, and tries nothing with one rank", function()
     train(3, "tried1", 4, AUTO, "load=" .. demo_data.run_dir(out, "tried1"))
     local _, starts = reported "tried1"
     assert.equal(3, starts[#starts].ranks)
@@ -114,7 +114,7 @@ describe("a run that tries sizes of buckets", function()
     assert.not_matches("reduce_bucket_size_in_m", train(1, "alone", 1, AUTO))
   end)
 
-  it("has no size where the recipe leaves it to the run, and one that was found instead", function()
+  it("uses the formula when the recipe says auto, or the size that a trial found", function()
     local function cut(word, elements)
       return ranks.cut(settings.bake("tiny/demo",
         { "plugin_config.reduce_bucket_size_in_m=" .. word }), 4, 1, elements).elements

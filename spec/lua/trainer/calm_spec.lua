@@ -1,5 +1,5 @@
---- What is no fault raises no alarm: an overloaded host, and processes that stand still for
--- seconds. MOONREEL_CALM=7 takes the demo itself with that many seeds, and pauses of 3 s.
+--- An overloaded host and processes that stop for seconds raise no alarm. MOONREEL_CALM=7 trains
+-- the demo itself with seven seeds and pauses of 3 s.
 -- Covers: lua/moonreel/trainer/spikes.lua lua/moonreel/trainer/weights.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -11,7 +11,7 @@ local SEEDS = math.tointeger(os.getenv "MOONREEL_CALM")
 local SEED = math.tointeger(os.getenv "MOONREEL_SEED") or 1
 local PAUSE_S = SEEDS and 3 or 0.3
 local STEPS, PAUSES = SEEDS and 320 or 130, SEEDS and 4 or 3
-local WAIT_S <const> = 1200 -- for steps of a run
+local WAIT_S <const> = 1200 -- trains with these options for a number of steps
 
 local out = demo_data.scratch()
 teardown(function()
@@ -28,14 +28,14 @@ local function signal(name, pids)
   os.execute(("kill -%s %s 2> /dev/null"):format(name, table.concat(pids, " ")))
 end
 
--- one of the run's processes, or all of them: ranks, decoders and what has started them
+-- one process of the run, or all: ranks, decoders and launchers
 local function victims(i)
   local pids = background.pids()
   return i % 2 == 0 and pids or { pids[1 + math.floor(#pids
     * base.random_uniform(SEED, "process", i, 0))] }
 end
 
--- let processes of the run stand still, spread over its steps, and await its end
+-- stops processes of the run for a while, spread over its steps, and waits for its end
 local function disturb(log, name)
   local function await(what, step)
     background.await(what .. " of " .. name, log, function()
@@ -61,7 +61,7 @@ local function disturb(log, name)
   return paused
 end
 
--- the kinds of lines of a journal, and how often
+-- the kinds of lines in a journal, with their counts
 local function kinds(name)
   local found = {}
   for line in run.entries(demo_data.run_dir(out, name)) do
@@ -72,7 +72,7 @@ end
 
 describe("a run that is disturbed", function()
   for seed = 1, SEEDS or 2 do
-    it("by load and pauses raises nothing, seed " .. seed, function()
+    it("by load and pauses raises no alarm, seed " .. seed, function()
       local name, log, ranks = "calm" .. seed, ("%s/%d.log"):format(out, seed), 1 + seed % 2
       local words = { process.program(), "train", "tiny/demo", "-n", tostring(ranks),
         "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,

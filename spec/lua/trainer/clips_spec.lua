@@ -1,5 +1,5 @@
---- An autoencoder that trains by ranks which share its clips is the one that one rank trains, with
--- perceptual loss and discriminator. Numbers of ranks that do not go are refused.
+--- Ranks that share clips train the same autoencoder as one rank, with perceptual loss and
+-- discriminator. Numbers of ranks that cannot share a clip are refused.
 -- Covers: lua/moonreel/comm/clips.lua lua/moonreel/trainer/share.lua
 -- lua/moonreel/losses/adversarial.lua
 local ckpt = require "moonreel.ckpt"
@@ -23,7 +23,7 @@ describe("ranks that share the clips of an autoencoder", function()
     demo_data.remove()
   end)
 
-  -- updates are as small as gradients are, so that rounding in these stays small
+  -- with this epsilon, updates are as small as gradients, so their rounding stays small
   local function launch(model, name, ...)
     local all = words(model, files, out.path, "name=" .. name, "steps=2",
       "plugin_config.zero_stage=0", "optim.eps=1", "discriminator_optim.eps=1",
@@ -39,15 +39,15 @@ describe("ranks that share the clips of an autoencoder", function()
       local size = a:stats(name)
       return math.max(size.max, -size.min)
     end
-    -- the largest first and second moments: gradients that are zero are roundings of others
+    -- the largest first and second moments: where gradients are zero only rounding differs
     local largest = {}
     for _, name in ipairs(a:names()) do
       local kind = name:match "^adam_."
       largest[kind or ""] = math.max(largest[kind or ""] or 0, most_of(name))
     end
     for _, name in ipairs(a:names()) do
-      -- f32, summed in another order: where that moves an activation over zero in the networks of
-      -- the losses, a gradient moves; parts that are missing or twice there are half of it
+      -- f32 sums in another order. When rounding moves an activation of a loss network across zero,
+      -- a gradient changes. A part that is missing or counted twice would change it by half.
       local kind = name:match "^adam_."
       local most = kind and 3e-2 * most_of(name) + 1e-5 * largest[kind]
         or 1e-3 * most_of(name) + 1e-6
@@ -62,14 +62,14 @@ describe("ranks that share the clips of an autoencoder", function()
   } do
     local model, what = case[1], case[2]
     local name = model .. "-" .. what:gsub(" ", "-")
-    it("trains what one rank trains: " .. model .. ", " .. what, function()
+    it("train the same weights as one rank: " .. model .. ", " .. what, function()
       local alone = case[3]:find "4" and "accumulate=2" or "accumulate=1"
       local one = launch(model, name .. "-one", alone)
       same(one, launch(model, name, case[3], case[4]))
     end)
   end
 
-  it("train one of pictures, of whose latents one rank alone finds the scale", function()
+  it("train an autoencoder of pictures, whose latent scale one rank computes", function()
     local file = out:write("pictures.lua", [[return recipe {
       model = { type = "OpenSoraVAE_V1_2", trains = "frames",
         vae_2d = { block_out_channels = { 8, 8 }, layers_per_block = 1, norm_num_groups = 2 },
@@ -95,7 +95,7 @@ describe("ranks that share the clips of an autoencoder", function()
     fails(code, text, clips.check, s, ranks)
   end
 
-  it("fall into groups, and share one thing", function()
+  it("are divided into groups that share rows or channels", function()
     refused("MR_E_USAGE", "4 ranks cannot be divided into groups of 3 that share their clips; try: "
       .. "plugin_config_ae%.sp_size = 2 or 4", 4, "plugin_config_ae.sp_size=3")
     refused("MR_E_RECIPE", "tp_size = 2 with sp_size = 2: ranks share either channels %(tp_size%) "
@@ -106,7 +106,7 @@ describe("ranks that share the clips of an autoencoder", function()
     assert.same({ by = "rows", ranks = 1, field = "plugin_config_ae.sp_size" }, clips.check(s, 3))
   end)
 
-  it("encode clips together where they share a batch", function()
+  it("share the clips that they encode when they share a batch", function()
     local auto = require("moonreel.models.dc_ae").new(nil, settings.bake(
       "opensora-2.0/vae/train_dc_ae"):plain "model", { dtype = "f32" })
     local function join(size, ...)
@@ -125,7 +125,7 @@ describe("ranks that share the clips of an autoencoder", function()
       share.trains })
   end)
 
-  it("plan the memory of their part, and what they send", function()
+  it("have a plan of the memory of their part and of their communication", function()
     local plan, shape = require "moonreel.plan", require "moonreel.plan.mesh"
     local compiled = require "moonreel.plan.compiled"
     local function planned(...)
@@ -142,13 +142,13 @@ describe("ranks that share the clips of an autoencoder", function()
     for _, how in ipairs { "plugin_config_ae.sp_size=2", "plugin_config_ae.sp_size=4" } do
       local arena, s, calls = planned(how)
       assert.is_true(arena < whole, how)
-      -- small messages take some microseconds each
+      -- each of the small messages takes at least 8 microseconds
       assert.is_true(calls > 10 and s.exchange > calls * 8e-6 and s.exchange_bytes > 0)
       assert.equal(0, alone.exchange)
     end
   end)
 
-  it("are sent to the autoencoder's field by that of tokens", function()
+  it("are refused under sp_size of tokens, and the error names the autoencoder's field", function()
     local said = process.run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh", process.program(), "train",
       "opensora-2.0/vae/train_dc_ae_disc", table.unpack(words("dc_ae", files, out.path,
       "nproc_per_node=2", "plugin_config.sp_size=2")) }, "", { deadline_s = 100 })

@@ -1,4 +1,4 @@
---- Visual conditions of a batch. Numbers of the reference: make golden (condition_train,
+--- Visual conditions of a batch. The reference values come from make golden (condition_train,
 -- train_i2v).
 -- Covers: lua/moonreel/trainer/conditions.lua lua/moonreel/trainer/share.lua
 local E = require "moonreel.core.exec"
@@ -12,11 +12,11 @@ local settings = require "moonreel.settings"
 local share = require "moonreel.trainer.share"
 local weights = require "datasets.demo.weights"
 
--- an autoencoder of 4 pixels a side and 4 frames a latent frame, the first of one frame alone
+-- an autoencoder of 4 pixels a side and 4 frames a latent frame; the first has one frame
 local causal = { apart = true, step = 4 }
--- every latent frame stands for four
+-- each latent frame has four frames
 local grouped = { apart = true, step = 4, grouped = true }
--- a part of the step, which takes each frame by itself
+-- an autoencoder inside the step that encodes each frame by itself
 local inside = {}
 
 local SIZE <const>, FRAMES <const> = { 2, 3, 4, 4 }, 9
@@ -49,7 +49,7 @@ local function pixels()
   return x
 end
 
--- a codec whose latents have the value of a clip's first pixel; it notes what comes
+-- a codec whose latents hold a clip's first pixel, and a list of the calls to it
 local function noting()
   local codec, calls = {}, {}
   function codec.noise(_, ...) return { ... } end
@@ -66,7 +66,7 @@ local function noting()
 end
 
 describe("conditions of a batch", function()
-  it("are encoded from the clip's own frames, with draws of their own", function()
+  it("are encoded from the clip's own frames, with random numbers of their own", function()
     local codec, calls = noting()
     local out = of({ i2v_loop = 1 }, causal, { codec = codec }):prepare(batch_of { 7, 8 }, SHAPE,
       SIZE, pixels())
@@ -89,7 +89,7 @@ describe("conditions of a batch", function()
     assert.same(expected, calls)
   end)
 
-  it("are slices of the clip's own latent where that holds no more", function()
+  it("are slices of the clip's latent when its encoder sees no other frames", function()
     local codec, calls = noting()
     local frames = { frames = 36, height = 16, width = 16, batch = 1 }
     local clip = T.new("u8", { 1, 36, 3, 16, 16 })
@@ -112,7 +112,7 @@ describe("conditions of a batch", function()
     assert.same({}, calls)
   end)
 
-  it("give nothing of a still, nor without a recipe's word", function()
+  it("are empty for a still and without a field of the recipe", function()
     local still = { frames = 1, height = 16, width = 16, batch = 1 }
     local config = { i2v_head = 1 }
     assert.equal(0, of(config, inside):prepare(batch_of { 7 }, still, { 2, 1, 4, 4 }).given:sum())
@@ -123,7 +123,7 @@ describe("conditions of a batch", function()
     assert.equal(0, plain:prepare(clips, SHAPE, latent).given:sum())
   end)
 
-  it("are drawn by weight for a seed, a sample and an epoch, of types that the clip is long for",
+  it("are drawn by weight from seed, sample and epoch, of types that fit the clip",
     function()
     local one = of({ t2v = 1, i2v_head = 3, v2v_head = 100 }, causal)
     local heads, other_seed, other_epoch = 0, 0, 0
@@ -135,13 +135,13 @@ describe("conditions of a batch", function()
       other_seed = other_seed + (parts ~= #two:drawn(key, 2, 3, 9) and 1 or 0)
       other_epoch = other_epoch + (parts ~= #one:drawn(key, 3, 3, 9) and 1 or 0)
     end
-    -- three of four; draws that have nothing in common differ in 3 of 8
+    -- three of four; independent draws differ in 3 of 8
     assert.near(300, heads, 40)
     assert.near(150, other_seed, 45)
     assert.near(150, other_epoch, 45)
   end)
 
-  it("lists what any of them encodes apart, each once", function()
+  it("list each part that is encoded separately once", function()
     local one, list = of({ i2v_head = 1, i2v_loop = 2, v2v_tail = 1 }, causal), {}
     for i, part in ipairs(one:encoded(18, 69)) do
       list[i] = { part.first, part.frames }
@@ -150,7 +150,7 @@ describe("conditions of a batch", function()
     assert.same({}, one:encoded(1, 1))
   end)
 
-  it("tells how often parts of a clip are encoded apart", function()
+  it("report how often parts of a clip are encoded separately", function()
     local one = of({ t2v = 1, i2v_head = 4, i2v_loop = 2, v2v_tail = 1 }, causal)
     function one.auto.latent(_, frames) return { 2, (frames + 3) // 4, 1, 1 } end
     assert.same({ [1] = 8 / 7 }, one:shares(33))
@@ -158,7 +158,7 @@ describe("conditions of a batch", function()
     assert.same({}, one:shares(1))
   end)
 
-  it("come from a cache, or are encoded in parts by ranks that share a batch", function()
+  it("come from a cache, or are encoded by ranks that share a batch", function()
     local held = {}
     function held.given(_, batch, shape, b, part, size)
       assert.equal(FRAMES, shape.frames)
@@ -190,13 +190,13 @@ describe("conditions of a batch", function()
     assert.same({ 0, 0, 0, 10, 0, 18 }, places(shared.z))
   end)
 
-  it("leave out of a loss the ends that they give", function()
+  it("exclude the frames that they give from a loss", function()
     local mask = T.from({ 3, 4 }, { 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0 })
     assert.same({ false, true, true, false, true, true, true, true, true, true, true, true },
       conditions.counted { given = mask })
   end)
 
-  it("are what ranks share evenly", function()
+  it("are divided evenly among ranks", function()
     local group = { size = function() return 3 end, rank = function() return 1 end }
     assert.same({ 3, 4, { 2, 2, 1 } }, { share.of(group, 5) })
     assert.same({ 1, 5 }, { share.of(nil, 5) })
@@ -217,11 +217,11 @@ describe("the condition of a step", function()
   end
   local mask = T.from({ 2, 3 }, { 1, 0, 1, 0, 0, 1 })
 
-  it("is the mask, then the clip's latent that it leaves", function()
+  it("has the mask, then the part of the clip's latent that the mask selects", function()
     assert.same({ 1, 0, 1, 1, 0, 3, 0, 0, 1, 0, 0, 6 }, nodes(inside, { given = mask }))
   end)
 
-  it("takes what was encoded apart in the place of the clip's own", function()
+  it("uses what was encoded separately in place of the clip's latent", function()
     local z = T.from({ 2, 1, 3, 1, 1 }, { 10, 20, 30, 40, 50, 60 })
     assert.same({ 1, 0, 1, 10, 0, 3, 0, 0, 1, 0, 0, 60 }, nodes(causal, { given = mask,
       apart = T.from({ 2, 3 }, { 1, 0, 0, 0, 0, 1 }, "bool"), z = z }))
@@ -252,12 +252,12 @@ describe("a recipe's conditions", function()
     conditions.check(s, pipeline.of(s, "f32"))
   end
 
-  it("is taken where model, autoencoder and clips take it", function()
+  it("are accepted when model, autoencoder and clips support them", function()
     check()
     check { "condition_config.i2v_head=0" }
   end)
 
-  it("is refused with its line where they do not, or nothing is left to draw", function()
+  it("are refused with their line when unsupported or when none can be drawn", function()
     for _, case in ipairs {
       { "i2v%.lua:11: condition_config: model%.type = flux takes no visual condition with "
         .. "model%.cond_embed = false; try: condition_config = recipe%.none",

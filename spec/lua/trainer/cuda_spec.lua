@@ -1,7 +1,8 @@
---- Whole runs with `device=cuda`, on the emulated GPU under that name: near the CPU's run, the same
--- bits in another order of streams and blocks and after a resume, and what is said, left and
--- returned when the GPU cannot be used, is full or is lost in the middle of a step.
--- Covers: cuda/rt/device.c cuda/rt/driver_emu.cpp core/exec/device.c lua/moonreel/trainer/setup.lua
+--- Whole runs with `device=cuda` on the emulated GPU. They are near the CPU's run, and have the
+-- same bits in another order of streams and blocks and after a resume. Errors, exit codes and
+-- files are checked for a GPU that cannot be used, is full or is lost in a step.
+-- Covers: cuda/rt/device.c cuda/rt/driver_emu.cpp core/exec/device.c
+-- lua/moonreel/trainer/setup.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -11,7 +12,7 @@ local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
 local plugin = process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")
--- sanitizers build none
+-- builds with sanitizers have no emulated GPU
 local describe_built = base.exists(plugin) and describe or pending
 
 describe_built("device=cuda", function()
@@ -43,8 +44,8 @@ describe_built("device=cuda", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- runs it; gives all it said and the exit code. Probing the emulated GPU takes longer than a run,
-  -- so that its rates are known but where they are to be measured.
+  -- Runs moonreel; returns its output and exit code. Measuring the emulated GPU takes longer than a
+  -- run, so its rates are given, except where the spec is about measuring.
   local function train(gpu, words, probed)
     local out, err, code = folder.moonreel(("train '%s/small.lua' %s"):format(dir.path, words),
       ("MOONREEL_PLUGINS='%s/plugins' MOONREEL_CUDAEMU='%s'"):format(dir.path,
@@ -70,7 +71,7 @@ describe_built("device=cuda", function()
     return list
   end
 
-  it("trains as the CPU does, in any order of its work, and goes on where it stopped", function()
+  it("trains near the CPU's losses, in any order of its work, and resumes", function()
     trains("", "device=cpu name=cpu")
     trains("seed=0", "device=cuda name=first", true)
     trains("seed=5,eager", "device=cuda name=second steps=1")
@@ -80,12 +81,12 @@ describe_built("device=cuda", function()
     local cpu, gpu = losses("cpu"), losses("first")
     assert.equal(2, #cpu)
     for i = 1, 2 do
-      -- sums of bf16 values, rounded in other places
+      -- sums of bf16 values are rounded at other places
       assert.is_true(math.abs(gpu[i] - cpu[i]) < 1e-2 * cpu[i], gpu[i] .. " " .. cpu[i])
     end
   end)
 
-  it("trains linear layers of 8 bits as the CPU does", function()
+  it("trains linear layers of 8 bits near the CPU's losses", function()
     trains("", "device=cpu name=eight_cpu model.linear=f8")
     trains("seed=3", "device=cuda name=eight model.linear=f8")
     local cpu, gpu, plain = losses("eight_cpu"), losses("eight"), losses("cpu")
@@ -93,13 +94,13 @@ describe_built("device=cuda", function()
       assert.is_true(math.abs(gpu[i] - cpu[i]) < 1e-2 * cpu[i], gpu[i] .. " " .. cpu[i])
       assert.is_true(cpu[i] ~= plain[i])
     end
-    -- a GPU without such products says what is missing
+    -- a GPU that lacks such products is refused with what it lacks
     local text, code = train("arch=80", "device=cuda name=early model.linear=f8")
     assert.equal(1, code, text)
     assert.matches("in f8_e4m3: .*compute capability 8%.9 or newer.*try: operands of bf16", text)
   end)
 
-  it("trains by ranks, each on a GPU of its own, as the CPU does", function()
+  it("trains by ranks with a GPU each, near the CPU's losses", function()
     local runs, list = {}, { process.program(), "-n", "2", dir:write("train.lua", [[
 for i = 1, #arg do
   local words = {}
@@ -143,7 +144,7 @@ end
     end
   end)
 
-  it("says what a GPU that cannot be used lacks", function()
+  it("reports what an unusable GPU lacks", function()
     for gpu, words in pairs { absent = "device=cuda: .*no NVIDIA driver is installed",
         none = "no CUDA%-capable device", old = "the driver supports CUDA 11%.8",
         ["arch=75"] = "compute capability 7%.5, expected 8%.0 or newer" } do
@@ -155,7 +156,7 @@ end
     end
   end)
 
-  it("says which rank has no GPU of its own", function()
+  it("reports the rank for which there is no GPU", function()
     local text, code = train("", "-n 2 device=cuda name=unusable restarts=0")
     assert.equal(2, code, text)
     assert.matches("rank 1: [^\n]*device=cudaemu:1: invalid device ordinal", text)
@@ -164,7 +165,7 @@ end
     assert.is_nil(run_dir("unusable"))
   end)
 
-  it("says which bucket does not fit, and the largest batch that does", function()
+  it("reports the bucket that does not fit and the largest batch that does", function()
     local text, code = train("memory=40000000",
       "device=cuda name=full bucket_config.32px.1='{ 1.0, 500 }'")
     assert.equal(5, code, text)
@@ -174,7 +175,7 @@ end
     assert.is_nil(run_dir("full"))
   end)
 
-  it("says what parameters and their state take where these alone do not fit", function()
+  it("reports the memory of parameters and state when these alone do not fit", function()
     local text, code = train("memory=2000000", "device=cuda name=full")
     assert.equal(5, code, text)
     assert.matches("device=cuda: parameters and their state need [%d.]+ MiB, and [%d.]+ MiB are "
@@ -182,11 +183,11 @@ end
     assert.is_nil(run_dir("full"))
   end)
 
-  it("leaves the newest checkpoint whole when it is lost in a step", function()
+  it("keeps the newest checkpoint whole when it is lost in a step", function()
     local text, code = train(("lost=%s/lost/001-lost/ckpt/step-000000000002,error=214"):format(
       dir.path), "device=cuda steps=400 name=lost outputs=" .. dir.path .. "/lost")
     assert.equal(6, code, text)
-    -- who chose the GPU, what it said, what is left
+    -- the error names who chose the GPU, what the GPU reported and the newest checkpoint
     assert.matches("device=cuda: the GPU: uncorrectable ECC error[^\n]*\n  step %d+ is saved",
       text)
     local newest <close> = ckpt.newest(dir.path .. "/lost/001-lost")

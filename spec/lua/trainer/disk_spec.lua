@@ -1,11 +1,11 @@
---- A disk that cannot hold two checkpoints: doctor and the start of a run say so.
+--- A disk that cannot hold two checkpoints is reported by doctor and at the start of a run.
 -- Covers: lua/moonreel/trainer/writer.lua lua/moonreel/cli/doctor.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- run a command in a file system of its own of some MB, mounted at `disk` of a folder; nil: such
--- a thing cannot be made here
+-- Runs a command with a file system of some MB at `disk` in a folder. Returns nil when no such file
+-- system can be mounted here.
 local function on_disk(dir, megabytes, words)
   local done = process.run({ "/bin/sh", "-c", ("cd '%s' && mkdir -p disk && exec unshare -m sh -c "
     .. "'mount -t tmpfs -o size=%dm none disk || exit 99; \"%s\" %s' 2>&1"):format(dir.path,
@@ -39,7 +39,7 @@ describe("a disk that cannot hold two checkpoints", function()
     assert.matches("disk/001%-small: [%d.]+ MiB are free, and two checkpoints of [%d.]+ MiB take "
       .. "[%d.]+ MiB: .*try: outputs=FOLDER", out)
     assert.is_nil(out:find("  step ", 1, true))
-    -- where there is room, it trains
+    -- on a larger disk the run trains
     out, code = on_disk(dir, 200, train)
     assert.equal(0, code, out)
   end)

@@ -1,4 +1,5 @@
---- What a step saw, taken out of a run: in files, and by a function; the run's bits stay the same.
+--- The values of a step are written to files and passed to a function. The bits of the run stay the
+-- same.
 -- Covers: lua/moonreel/trainer/dump.lua lua/moonreel/trainer/program.lua
 -- lua/moonreel/trainer/state.lua core/bind/exec.c
 local T = require "moonreel.core.tensor"
@@ -17,7 +18,7 @@ local SMALL <const> = { "threads=1", "num_workers=1", "warmup_steps=2", "model.d
   "model.caption_channels=32", "steps=3", "accumulate=2", "dtype=fp32",
   "mask_ratios={random: 0.5, image_head: 0.5}" }
 
-describe("a run that is watched", function()
+describe("a run that dumps steps", function()
   local out, dir
 
   local function words(...)
@@ -33,7 +34,7 @@ describe("a run that is watched", function()
     return list
   end
 
-  -- a file of a dump: name -> tensor
+  -- the tensors of a dump file by name
   local function read(path)
     local file <close> = ckpt.open(dir .. "/" .. path .. ".safetensors")
     local found = {}
@@ -55,7 +56,7 @@ describe("a run that is watched", function()
     demo_data.remove()
   end)
 
-  it("ends with the same bits as one that is not", function()
+  it("ends with the same bits as a run without dumps", function()
     assert.matches("equal: %d+ tensors, bit for bit", demo_data.moonreel("ckpt", "diff",
       out .. "/001-seen", out .. "/002-plain"))
     assert.same({ "step-1", "step-3" }, base.list_dir(dir))
@@ -63,7 +64,7 @@ describe("a run that is watched", function()
       "micro-1.safetensors", "micro-2.safetensors" }, base.list_dir(dir .. "/step-3"))
   end)
 
-  it("gives latents, noise, times and losses of each micro-step", function()
+  it("writes latents, noise, times and losses of each micro-step", function()
     local line = step_lines(out .. "/001-seen")[3]
     local loss, weight, t = 0, 0, 0
     for micro = 1, 2 do
@@ -89,7 +90,7 @@ describe("a run that is watched", function()
     assert.near(line.t, t / weight, 1e-6 * line.t)
   end)
 
-  it("gives gradients whose norm is the journal's, and the state on both sides", function()
+  it("writes gradients that have the journal's norm, and the state before and after", function()
     local line, squares, weight = step_lines(out .. "/001-seen")[3], 0, 0
     for name, tensor in pairs(read "step-3/gradients") do
       assert.matches("^grad%.", name)
@@ -109,7 +110,7 @@ describe("a run that is watched", function()
     assert.equal(0, read("step-1/before")["adam_m.x_embedder.proj.weight"]:max())
   end)
 
-  it("calls a function behind each micro-step and each update", function()
+  it("calls a function after each micro-step and each update", function()
     local calls = {}
     local s = settings.bake("tiny/demo", words("steps=2", "name=called"))
     trainer.run(s, { write = function() end, watch = function(step, micro, batch, program)
@@ -122,7 +123,7 @@ describe("a run that is watched", function()
     assert.matches("^1%.2 %d+$", calls[3])
   end)
 
-  it("is refused with steps that do not exist", function()
+  it("is refused for steps that do not exist", function()
     for _, list in ipairs { "0", "1,x", "", "1-5", "2.5" } do
       fails("MR_E_USAGE", ("expected steps from 1 on, as 1,50, got '%s'"):format(list):gsub("%p",
         "%%%0"), dump.parse, list)

@@ -1,5 +1,5 @@
---- Encoders beside the step: the programs that encode a clip, each as often as it runs, and those
--- of captions.
+--- Encoders that run next to the step: the programs that encode a clip, each with the number of its
+-- runs, and those of captions.
 local closed = require "moonreel.plan.closed"
 local encoders = require "moonreel.trainer.encoders"
 local folder = require "spec.support.folder"
@@ -8,7 +8,7 @@ local pipeline = require "moonreel.models.pipeline"
 local settings = require "moonreel.settings"
 local work = require "moonreel.plan.work"
 
--- f of the encoders of Open-Sora 1.2 on an H100, of as much memory
+-- calls f with the encoders of Open-Sora 1.2 on an H100 with this much memory
 local function with_encoders(f, recipe, ...)
   local m = machine.open "H100"
   local s = settings.bake(recipe or "opensora-1.2/stage1", { "model.depth=1", ... })
@@ -19,7 +19,7 @@ local function with_encoders(f, recipe, ...)
   e:close()
 end
 
--- operations of all that encodes captions
+-- operations of all programs that encode captions
 local function text_flop(e, captions)
   local flop = 0
   for _, row in ipairs(e.texts[1]:encoders(captions)) do
@@ -29,7 +29,7 @@ local function text_flop(e, captions)
 end
 
 describe("encoders", function()
-  it("also encode what is given of clips, as often as it is drawn", function()
+  it("also encode conditions, as often as they are drawn", function()
     with_encoders(function(e)
       local function seconds(frames, shares)
         e.conditions = shares and { shares = function() return shares end } or nil
@@ -45,14 +45,14 @@ describe("encoders", function()
 
   it("have the weights of the released ones", function()
     with_encoders(function(e)
-      -- the 2-D and the temporal autoencoder, both halves of each; T5 without its words
+      -- both halves of the 2-D and the temporal autoencoder, and T5 without its vocabulary
       local text = closed.t5.parameters - 32128 * 4096
       assert.is_true(math.abs(e.weights / 2 / (83.65e6 + 309.69e6 + text) - 1) < 0.001, e.weights)
       assert.matches("all of their 300 tokens", e.notes[1])
     end)
   end)
 
-  it("take as long as their pictures, pieces and captions together", function()
+  it("take the sum of the times of pictures, pieces and captions", function()
     with_encoders(function(e)
       local text, texts = e.texts[1], e.texts
       local function batch(frames, n, captioned)
@@ -61,8 +61,8 @@ describe("encoders", function()
       end
       local with, most = batch(17, 4, true)
       local bare, clips = batch(17, 4)
-      -- by formula: two operations for each weight and token; what is no product takes longer, and
-      -- so does each launch
+      -- By formula: two operations for each weight and token. Other ops and launches take
+      -- additional time.
       local formula = 4 * 300 * 2 * (closed.t5.parameters - 32128 * 4096)
       local flop = text_flop({ texts = { text } }, 4)
       assert.is_true(math.abs(flop / formula - 1) < 0.1, flop / formula)
@@ -71,12 +71,12 @@ describe("encoders", function()
       -- sample by sample; three pieces of 17 frames
       assert.is_true(math.abs(batch(17, 8) / bare - 2) < 1e-9)
       assert.is_true(math.abs(batch(51, 4) / (3 * bare) - 1) < 0.02)
-      -- the same programs, whatever the length: one picture is left over from fours
+      -- the same programs for any length; groups of four leave one picture over
       assert.equal(clips, select(2, batch(85, 8)))
     end)
   end)
 
-  it("have one block of T5 in memory where it streams, and compute the same", function()
+  it("hold one block of T5 in memory when it streams, with equal operations", function()
     local whole, all, flop
     with_encoders(function(e)
       whole, all, flop = e.weights, e.texts[1].weight_bytes, text_flop(e, 4)
@@ -84,10 +84,10 @@ describe("encoders", function()
     end)
     with_encoders(function(e)
       assert.is_true(math.abs(text_flop(e, 4) / flop - 1) < 1e-3)
-      -- 24 blocks are alike; besides them there are only the biases and a norm
+      -- 24 blocks are equal; the other weights are the biases and a norm
       assert.is_true(math.abs((whole - e.weights) / (all * 23 / 24) - 1) < 1e-3)
       assert.matches("reads %d[%d.]* GB of blocks for every batch, at 0.7 GB/s", e.notes[2])
-      -- for every batch, whatever is in it
+      -- for every batch, whatever it contains
       for n = 1, 2 do
         assert.equal(e.texts[1].weight_bytes / encoders.READ_RATE, select(3, e:batch {
           frames = 1, height = 144, width = 256, batch = n }))
@@ -95,7 +95,7 @@ describe("encoders", function()
     end, nil, "text_encoder.residency=stream")
   end)
 
-  it("say what the largest clip takes in pieces and as a whole", function()
+  it("report time and memory of the largest clip in pieces and as a whole", function()
     local place <close> = folder.new()
     place:write("r.lua", 'return recipe.extend("opensora-1.2/stage1") { compat = recipe.remove, '
       .. 'vae = recipe.replace { type = "hunyuan_vae" }, model = { depth = 1, in_channels = 16 } }')
@@ -115,7 +115,7 @@ describe("encoders", function()
     end, place.path .. "/r.lua")
   end)
 
-  it("say what is kept of the largest clip, and what it takes as a whole", function()
+  it("report what is kept between sweeps of the largest clip, and its memory as a whole", function()
     local place <close> = folder.new()
     place:write("r.lua", 'return recipe.extend("opensora-1.2/stage1") { compat = recipe.remove, '
       .. 'vae = recipe.replace { type = "dc_ae" }, model = { depth = 1, in_channels = 128 } }')
@@ -139,12 +139,12 @@ describe("encoders", function()
       local more = 64 * 512 * 2 * 16 * 16
       assert.near(more / 1e6, long[3] - short[3], 0.11)
       assert.near(more, many - few, 0.01 * more)
-      -- a whole clip takes what its length asks for
+      -- the memory of a whole clip grows with its length
       assert.is_true(long[5] > 1.8 * short[5] and long[5] > 2 * long[2], e.notes[1])
     end, place.path .. "/r.lua")
   end)
 
-  it("stream T5 by themselves where it would take more than half of the memory", function()
+  it("stream T5 without a field when it would take more than half of the memory", function()
     local seen
     with_encoders(function(e) seen = e.texts[1].weight_bytes end)
     for way, memory in pairs { all = 2 * seen, stream = 2 * seen - 2 } do

@@ -1,5 +1,5 @@
--- Whole runs on bad disks and among other launches. MOONREEL_ROUNDS=200 makes the long form of the
--- first, MOONREEL_LAUNCHES=40 that of the last.
+-- Whole runs on faulty disks and with concurrent launches. MOONREEL_ROUNDS=200 makes the first spec
+-- longer, MOONREEL_LAUNCHES=40 the last.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -9,12 +9,12 @@ local run = require "moonreel.run"
 local ROUNDS = math.tointeger(os.getenv("MOONREEL_ROUNDS")) or 6
 local LAUNCHES = math.tointeger(os.getenv("MOONREEL_LAUNCHES")) or 4
 local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 8
--- the address sanitizer wants to be the first library, and is content with being the second
+-- the address sanitizer must be the first library, but accepts being the second
 local SANITIZER = "ASAN_OPTIONS=verify_asan_link_order=0:" .. (os.getenv("ASAN_OPTIONS") or "")
 
 local out = demo_data.scratch()
 
--- the words of a troubled run: `before` stands before the program
+-- the command line of a run with faults; `before` precedes the program
 local function words(before, trouble, ...)
   local list = table.move(before, 1, #before, 1, {})
   for _, word in ipairs { process.program(), "spec/support/troubled_run.lua", trouble,
@@ -49,7 +49,7 @@ local function entries(dir, kind)
   return list
 end
 
--- the newest checkpoint of a run, every byte compared
+-- the step of a run's newest checkpoint, after each of its bytes was compared
 local function newest_step(dir)
   local newest <close> = ckpt.newest(dir)
   return newest.step
@@ -61,13 +61,13 @@ local function works(...)
     quiet = true }).exit == 0
 end
 
-describe("a run in trouble", function()
+describe("a run on faulty disks", function()
   teardown(function()
     os.execute("rm -r '" .. out .. "'")
     demo_data.remove()
   end)
 
-  it("has its last step on the disk, or says exit 8", function()
+  it("has its last step on the disk or exits with 8", function()
     local disk = process.program():gsub("[^/]*$", "faulty_disk.so")
     assert.is_true(base.exists(disk), disk)
     local ended = {}
@@ -106,7 +106,7 @@ describe("a run in trouble", function()
     assert.is_true((ended[0] or 0) + (ended[143] or 0) > 0)
   end)
 
-  it("goes through a full disk as if nothing had been", function()
+  it("ends with the same bits after a disk that was full for a while", function()
     local apart = works("unshare", "-m", "true") and { "unshare", "-m" }
       or works("unshare", "-rm", "true") and { "unshare", "-rm" }
     if not apart then
@@ -136,9 +136,9 @@ describe("a run in trouble", function()
     assert.same({ 50, 40, 10 }, ckpt.steps(dir))
     for _, name in ipairs { "tensorboard", "wandb" } do
       local _, times = result.output:gsub(name .. " cannot be written: ", "")
-      -- one whose last page has room for what the journal still got hears nothing of it
+      -- a tracker whose last file page had room for all of its lines notices no full disk
       assert.is_true(times <= 1, result.output)
-      -- it has written all of it since
+      -- it has all lines since
       local report = require("moonreel.trackers").export(dir, name)
       assert.same({ 0, 1, {} }, { report.written, report.kept, report.left })
     end
@@ -148,8 +148,8 @@ describe("a run in trouble", function()
       demo_data.moonreel("ckpt", "diff", dir, out .. "/001-full"))
   end)
 
-  it("gives a save up together when one rank alone has no room, and tries the next", function()
-    -- between two steps the second rank may write no more than 4 kB into a file
+  it("drops a save on all ranks when one rank has no room, and tries the next save", function()
+    -- between two steps, rank 1 may write at most 4 kB into a file
     local script = out .. "/full.lua"
     base.replace_file(script, [[
       local base, loop = require "moonreel.core.base", require "moonreel.trainer.loop"
@@ -166,7 +166,7 @@ describe("a run in trouble", function()
         table.move(arg, 3, #arg, 1, {}))
       io.stderr:write(good and "" or problem.message .. "\n")
       os.exit(good and 0 or problem.exit)]])
-    -- exit code, output, steps that are there in the end
+    -- returns exit code, output and the steps of the checkpoints that exist
     local function train(free, steps)
       local dir = ("%s/one-%d"):format(out, free)
       local done = process.run({ "/bin/sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\" 2>&1",
@@ -182,7 +182,7 @@ describe("a run in trouble", function()
     local exit, reported, steps = train(8, 12)
     assert.equal(0, exit, reported)
     assert.matches("save of step 6: retry: " .. part, reported)
-    -- what was written of it is gone
+    -- the files of the failed save are removed
     assert.same({ 12, 9, 3 }, steps)
     exit, reported, steps = train(1000, 200)
     assert.equal(8, exit, reported)
@@ -191,7 +191,7 @@ describe("a run in trouble", function()
     assert.same({ 3 }, steps)
   end)
 
-  it("says exit 8 when one rank alone has no room at all, not even for why", function()
+  it("exits with 8 when one rank has no room even for the reason of its failure", function()
     local disk = process.program():gsub("[^/]*$", "faulty_disk.so")
     local dir = out .. "/none"
     local done = process.run({ "/usr/bin/env", "LD_PRELOAD=" .. disk, SANITIZER,
@@ -208,14 +208,14 @@ describe("a run in trouble", function()
     assert.same({}, ckpt.steps(dir .. "/001-demo"))
   end)
 
-  it("has one writer over process namespaces, and goes on in another one", function()
+  it("has one writer across process namespaces, and resumes in another one", function()
     if not works("unshare", "-pf", "--mount-proc", "true") then
       pending("process namespaces are not allowed here")
       return
     end
     local outputs = out .. "/apart"
     local dir = outputs .. "/001-apart"
-    -- not the first process of its namespace: that one takes no SIGKILL from itself
+    -- the first process of a namespace cannot kill itself with SIGKILL, so it is another one
     local apart = { "/usr/bin/env", "unshare", "-pf", "--mount-proc", "sh", "-c",
       '"$@"; exit $?', "sh" }
     local function launch(trouble, steps, ...)
@@ -225,7 +225,7 @@ describe("a run in trouble", function()
     local steps = LAUNCHES + 2
     for i = 1, LAUNCHES do
       local load = i > 1 and { "load=" .. dir } or {}
-      -- at each launch's first step another one tries; then the launch dies
+      -- at each launch's first step another launch tries to write; then the launch dies
       local rival = quoted(launch("{}", steps, "load=" .. dir))
       local trouble = ("{run = {step = %d, command = %q}, kill = %d}"):format(i, rival, i)
       local result = process.run(launch(trouble, steps, table.unpack(load)), "",

@@ -35,7 +35,7 @@ local function prepare(s, keys, step)
 end
 
 describe("trainer.feed", function()
-  it("encodes clip by clip where the autoencoder lies apart, with each sample's draws", function()
+  it("encodes clip by clip with a separate autoencoder, by each sample's random numbers", function()
     local apart = setmetatable({autoencoder = {latent = function() return {2, 1, 1, 1} end}},
       {__index = pipe})
     local codec = {}
@@ -54,7 +54,7 @@ describe("trainer.feed", function()
     assert.is_nil(made.pixels)
   end)
 
-  it("encodes a part on each of the ranks that share a batch, which one of them decodes", function()
+  it("encodes a part on each rank that shares a batch, which one rank decodes", function()
     local text = {apart = true}
     function text.tokens(_, captions)
       local list = {}
@@ -67,7 +67,7 @@ describe("trainer.feed", function()
       text = text}, {__index = pipe})
     for _, keys in ipairs{{5, 6, 7}, {5}} do
       local B, report, encoded = #keys, {}, {}
-      -- ranks one after the other: what they tell is joined, the first one has decoded
+      -- runs ranks one after the other and joins their messages; rank 0 has decoded
       for rank = 0, 1 do
         local one = batch(keys)
         one.weights[1] = rank == 0 and 0 or 1
@@ -109,7 +109,7 @@ describe("trainer.feed", function()
     end
   end)
 
-  it("encodes all of a batch on ranks that share its clips", function()
+  it("encodes all clips of a batch on ranks that share clips", function()
     local apart = setmetatable({autoencoder = {latent = function() return {1, 1, 1, 1} end}},
       {__index = pipe})
     local one, encoded = batch{5, 6, 7}, {}
@@ -129,7 +129,7 @@ describe("trainer.feed", function()
     assert.same({5, 6, 7}, made.x0:reshape{3}:totable())
   end)
 
-  it("refuses fields that the models of a run do not take", function()
+  it("refuses fields that the models of a run do not use", function()
     local function check(change, of)
       local s = setmetatable(change, {__index = {model = {type = "M"}, recipe = "r.lua"}})
       function s.origin(_, path) return path end
@@ -147,14 +147,14 @@ describe("trainer.feed", function()
       check, {dropout_ratio = {clip = 0.1}}, {null_encoded = true})
   end)
 
-  it("draws by sample key, whatever stands beside it", function()
+  it("draws by sample key, independent of the other samples", function()
     local a, b = prepare(settings(), {5, 6, 7, 8}), prepare(settings(), {8, 5})
     assert.equal(a.t[1], b.t[2])
     assert.equal(a.t[4], b.t[1])
     assert.equal(a.drop[1], b.drop[2])
   end)
 
-  it("encodes an empty caption for a dropped one where the model has no null caption", function()
+  it("encodes an empty caption for a dropped one when the model has no null caption", function()
     local bare = setmetatable({null_encoded = true}, {__index = pipe})
     local made = feed.new(settings(), bare):prepare(batch{1, 2, 3, 4, 5, 6, 7, 8},
       {frames = 8, height = 16, width = 16, batch = 8, text = 24})
@@ -166,7 +166,7 @@ describe("trainer.feed", function()
     assert.is_true(dropped > 0 and dropped < 8)
   end)
 
-  it("drops the captions of each encoder by its own share and draws", function()
+  it("drops the captions of each encoder by a share and random numbers of its own", function()
     local text = {dtype = "f32", width = 1}
     function text.tokens(_, captions)
       local list = {}
@@ -195,13 +195,13 @@ describe("trainer.feed", function()
     assert.near(140, of_vector, 20)
     assert.near(42, of_both, 12)
     assert.same({200, 0, 0}, {dropped{t5 = 1}})
-    -- a model's own share drops the same captions of both
+    -- the model's own share drops the same captions for both encoders
     of_text, of_vector, of_both = dropped(nil)
     assert.is_true(of_text > 60 and of_text < 140)
     assert.same({of_text, of_text}, {of_vector, of_both})
   end)
 
-  it("gives a dropped caption all tokens of the null caption, and under compat its own number",
+  it("gives a dropped caption all null tokens, under compat its own number of them",
     function()
     local keys = {}
     for i = 1, 64 do
@@ -219,7 +219,7 @@ describe("trainer.feed", function()
     assert.is_true(dropped > 16 and dropped < 48)
   end)
 
-  it("shifts times by a fixed ratio, or by the size of the clip", function()
+  it("shifts times by a fixed ratio or by the size of the clip", function()
     local plain = prepare(settings(), {5}).t[1]
     local s = settings()
     s.scheduler.shift = 2
@@ -228,13 +228,13 @@ describe("trainer.feed", function()
     s.scheduler.shift, s.scheduler.use_timestep_transform = nil, true
     local ratio = (16 * 16 / (512 * 512)) ^ 0.5 * 8 ^ 0.5
     assert.near(1000 * ratio * u / (1 + (ratio - 1) * u), prepare(s, {5}).t[1], 1e-9)
-    -- that of training stands before both, and leaves renderings alone
+    -- the shift of training overrides both and does not affect renderings
     s.scheduler.shift, s.scheduler.train_shift = 2, 4
     assert.near(1000 * 4 * u / (1 + 3 * u), prepare(s, {5}).t[1], 1e-9)
     assert.equal(2, require("moonreel.diffusion.rflow").ratio_of(s, "f32", {}))
   end)
 
-  it("moves the shift of times from step to step, evenly in its logarithm", function()
+  it("changes the shift of times from step to step, linear in its logarithm", function()
     local plain = prepare(settings(), {5}).t[1] / 1000
     local s = settings()
     s.scheduler.train_shift, s.scheduler.train_shift_from, s.scheduler.train_shift_steps = 1, 16, 4
@@ -243,7 +243,7 @@ describe("trainer.feed", function()
       assert.near(ratio, made.train_shift, 1e-12)
       assert.near(1000 * ratio * plain / (1 + (ratio - 1) * plain), made.t[1], 1e-9)
     end
-    -- towards that of renderings, where training has none of its own
+    -- without a shift of training, it ends at the shift of renderings
     s.scheduler.train_shift, s.scheduler.shift = nil, 4
     assert.near(8, prepare(s, {5}, 2).train_shift, 1e-12)
     s.scheduler.shift = nil
@@ -252,7 +252,7 @@ describe("trainer.feed", function()
     assert.is_nil(prepare(settings(), {5}, 2).train_shift)
   end)
 
-  it("refuses a shift that moves from nowhere or for no steps", function()
+  it("refuses a shift that changes without a start or without steps", function()
     local check = require("moonreel.diffusion.rflow").check
     for _, case in ipairs{{{train_shift_from = 4}, "train_shift_from = 4: .* needs both"},
       {{train_shift_steps = 9}, "train_shift_steps = 9: .* needs both"},

@@ -1,4 +1,4 @@
---- trainer/gpu: what a run's GPU says of itself in its journal and its log.
+--- trainer/gpu: the state of a run's GPU in its journal and its log.
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 local watch = require("moonreel.trainer.gpu").watch
@@ -7,7 +7,7 @@ describe("node", function()
   local gpu = require "moonreel.trainer.gpu"
   local function at(bus) return { bus = function() return bus end } end
 
-  it("is that of the memory near the GPU, from 1", function()
+  it("is that of the memory near the GPU, counted from 1", function()
     local place, sysfs = folder.new(), gpu.sysfs
     finally(function()
       gpu.sysfs = sysfs
@@ -24,12 +24,12 @@ describe("node", function()
 end)
 
 describe("watch", function()
-  it("is absent where the device is no GPU", function()
+  it("is absent when the device is no GPU", function()
     local device <close> = require("moonreel.core.exec").device("cpu")
     assert.is_nil(watch(device))
   end)
 
-  -- another process, whose environment names the stand-in for NVML; the scene goes with each look
+  -- another process, whose environment names a substitute for NVML; each reading advances its scene
   local function looks(script, scene)
     local place = folder.new()
     local out, err, code = folder.moonreel(place:write("look.lua", [[
@@ -42,7 +42,7 @@ describe("watch", function()
     return out
   end
 
-  it("tells of the GPU at the device's address, at most once a second", function()
+  it("reads the GPU at the device's address, at most once a second", function()
     assert.equal("124.456 1755 61 79 nil nil\nnil\n124.456\n", looks([[
       local w <close> = watch(device)
       local s, line = w:look(100)
@@ -51,7 +51,7 @@ describe("watch", function()
       print(w:look(101).power_w)]], ""):gsub("\t", " "), nil)
   end)
 
-  it("says once that the GPU runs slower, and what is not reported is absent", function()
+  it("reports once that the GPU runs slower, and leaves out missing values", function()
     assert.equal("heat|the GPU runs slower (heat): 1755 MHz of 1980, 61 C\nheat|nil\n",
       looks([[
         local w <close> = watch(device)
@@ -65,12 +65,12 @@ describe("watch", function()
       print(s.power_w, s.slow, line)]], "quiet slow=0x20"))
   end)
 
-  it("is absent without the library, or where no GPU has the address", function()
+  it("is absent without the library, or when no GPU has the address", function()
     assert.equal("nil\n", looks("print(watch(device))", "gpus=1"))
     assert.equal("nil\n", looks("print(watch(device))", "init=9"))
   end)
 
-  it("tells nothing of a GPU that does not answer any more", function()
+  it("reports nothing of a GPU that stopped answering", function()
     assert.equal("nil\n", looks([[
       local w <close> = watch(device)
       w.number = 7

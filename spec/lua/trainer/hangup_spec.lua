@@ -1,4 +1,4 @@
---- A terminal that closes, and a reader of the log that goes away, lose no step.
+--- No step is lost when a terminal closes or the reader of the log ends.
 -- Covers: core/bind/signal.c core/comm/launch.c lua/moonreel/text/output.lua
 -- Covers: lua/moonreel/trainer/progress.lua lua/moonreel/trainer/cadence.lua
 -- Covers: lua/moonreel/cluster/launch.lua lua/moonreel/cluster/node.lua
@@ -9,7 +9,7 @@ local demo_data = dofile "spec/support/demo_data.lua"
 local journal = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
--- more of them is the long form of this spec
+-- a larger number makes this spec longer
 local TIMES <const> = tonumber(os.getenv "MOONREEL_HANGUPS" or 3)
 local SEED <const> = tonumber(os.getenv "MOONREEL_SEED" or 1)
 
@@ -27,7 +27,7 @@ local function words(name, ...)
     'bucket_config={["32px"]={[1]={1.0,2}}}', ... }
 end
 
--- the only run of a name: its folder, the steps it has saved, the lines of its journal by kind
+-- the only run of a name: its folder, the steps it saved, lines of its journal by kind
 local function run_of(name)
   local dir = assert(io.popen("ls -d '" .. out .. "'/*-" .. name)):read "l"
   local lines = {}
@@ -39,7 +39,7 @@ local function run_of(name)
   return dir, ckpt.steps(dir), lines
 end
 
--- code that sends a signal to this process, or to its launcher, before a step
+-- code that sends a signal to this process or to its launcher before a step
 local function before_step(step, to, signal)
   return ([[
 local micros = require "moonreel.trainer.micros"
@@ -56,19 +56,19 @@ local CHILD = [[
 %s
 os.exit(require("moonreel.cli.dispatch").run(arg), true)]]
 
--- the program with code before its command; a shell that comes first may change what it inherits
+-- runs the program with code before its command; a shell may first change what it inherits
 local function start(shell, code, list)
   return process.run({ "/bin/sh", "-c", shell, "sh", process.program(), "-e",
     CHILD:format(code), table.unpack(list) }, "", { deadline_s = 600, output_bytes = 1 << 20 })
 end
 
--- run a script of the shell, for which further words are $0, $1, ...; gives its output and exit
+-- runs a shell script with these words as $0, $1, ...; returns output and exit code
 local function shell(script, ...)
   return process.run({ "/bin/sh", "-c", script, ... }, "", { deadline_s = 600 })
 end
 
 describe("a run whose terminal closes", function()
-  it("ends with 129 behind a checkpoint of its last step, whenever that is", function()
+  it("exits with 129 after a checkpoint of its last step, at any time", function()
     math.randomseed(SEED)
     for i = 1, TIMES do
       local step, name = math.random(2, 58), "hup" .. i
@@ -81,20 +81,20 @@ describe("a run whose terminal closes", function()
     end
   end)
 
-  it("is not disturbed by a second hangup, which the shell sends, too", function()
+  it("ignores the second hangup that the shell sends", function()
     local twice = before_step(5, [["$PPID; kill -HUP $PPID"]])
     local done = start('exec "$@" 2>&1', twice, words "twice")
     assert.equal(129, done.exit, done.output)
     assert.same({ 5 }, (select(2, run_of "twice")))
   end)
 
-  it("takes the same signal twice at a time for one, as timeout sends it", function()
+  it("treats two equal signals at a time as one, because timeout sends two", function()
     local done = start('exec "$@" 2>&1', before_step(5, [["$PPID $PPID"]], "TERM"), words "same")
     assert.equal(143, done.exit, done.output)
     assert.same({ 5 }, (select(2, run_of "same")))
   end)
 
-  it("goes on where hangups were ignored, as under nohup", function()
+  it("continues when hangups are ignored, as under nohup", function()
     for _, ranks in ipairs { "1", "2" } do
       local name = "nohup" .. ranks
       local done = start([[trap '' HUP; exec "$@" 2>&1]], before_step(5,
@@ -104,7 +104,7 @@ describe("a run whose terminal closes", function()
     end
   end)
 
-  it("ends all ranks where the launcher alone has the terminal that closes", function()
+  it("ends on all ranks when only the launcher has the terminal that closes", function()
     if not os.execute "command -v tmux > /dev/null" then
       return pending "tmux is not installed"
     end
@@ -124,7 +124,7 @@ describe("a run whose terminal closes", function()
     assert.same({ 1, steps[1] }, { lines.stop[1].signal, lines.stop[1].step })
   end)
 
-  it("ends all ranks behind one checkpoint, and starts none again", function()
+  it("ends on all ranks after one checkpoint and is not restarted", function()
     -- the launcher is the parent of the rank that trains
     local done = shell([[
       "$@" > "$0" 2>&1 & p=$!
@@ -139,9 +139,9 @@ describe("a run whose terminal closes", function()
   end)
 end)
 
-describe("a run whose log is read no more", function()
+describe("a run whose log has lost its reader", function()
   for _, ranks in ipairs { "1", "2" } do
-    it(("trains to its end, says so once in its journal and is not started again: %s"):format(
+    it(("trains to its end, records it once in its journal and is not restarted: %s"):format(
       ranks), function()
       local name = "head" .. ranks
       local done = shell([[{ "$@" 2>/dev/null; echo $? > "$0"; } | head -n 1]], out .. "/code",
@@ -156,9 +156,9 @@ describe("a run whose log is read no more", function()
     end)
   end
 
-  it("says so from other hosts, too", function()
+  it("records it on other hosts, too", function()
     local hosts <close> = cluster.new "one addr=127.0.0.1\ntwo addr=127.0.0.1\n"
-    -- it is asked to end once the line is there
+    -- the run is asked to end once the line exists
     local done = shell([[
       rm -f "$0/code"; { "$@" 2>/dev/null & p=$!
         until grep -qs '"kind":"output"' "$0"/*-far/journal.jsonl; do kill -0 $p || exit 99; done
@@ -171,7 +171,7 @@ describe("a run whose log is read no more", function()
     assert.same({ lines.stop[1].step }, steps)
   end)
 
-  it("saves and ends soon when its launcher is gone, too", function()
+  it("saves and ends soon when its launcher has ended, too", function()
     local done = shell([[mkfifo "$0"
       "$@" > "$0" 2>&1 & p=$!
       while read -r line; do case $line in *"  step 3/"*) break ;; esac; done < "$0"
@@ -187,7 +187,7 @@ describe("a run whose log is read no more", function()
 end)
 
 describe("a run on several hosts whose launcher is killed", function()
-  it("ends behind a checkpoint of its last step, though every rank holds a part", function()
+  it("ends after a checkpoint of its last step, though every rank holds a part", function()
     local hosts <close> = cluster.new "one addr=127.0.0.1\ntwo addr=127.0.0.1\n"
     local done = shell([[
       "$@" > /dev/null 2>&1 & p=$!
@@ -204,7 +204,7 @@ describe("a run on several hosts whose launcher is killed", function()
 end)
 
 describe("saves by time", function()
-  it("come between steps, and all ranks take the same", function()
+  it("come between steps, and all ranks make the same", function()
     for _, ranks in ipairs { "1", "2" } do
       local name = "late" .. ranks
       local done = start('exec "$@" 2>&1', "", words(name, "-n", ranks, "ckpt_minutes=1e-9",
@@ -213,13 +213,13 @@ describe("saves by time", function()
       assert.matches("  checkpoints: 1e%-09 minutes after the last one %(ckpt_minutes%), at the "
         .. "end; ", done.output)
       local _, steps, lines = run_of(name)
-      -- the first is due at once, and while one is written there is no other
+      -- the first is due at once; while it is written, no other begins
       assert.same({ 12, 1 }, { steps[1], steps[#steps] })
       assert.equal(#steps, #lines.save)
     end
   end)
 
-  it("do not come with ckpt_minutes = 0", function()
+  it("do not happen with ckpt_minutes = 0", function()
     local done = start('exec "$@" 2>&1', "", words("never", "ckpt_minutes=0", "steps=12"))
     assert.equal(0, done.exit, done.output)
     assert.matches("  checkpoints: only at the end", done.output)

@@ -1,4 +1,4 @@
---- What hosts of a run say, in its journal and log; a driver that does not answer holds up nothing.
+--- The state of a run's hosts in its journal and log. A driver that does not answer delays no step.
 -- Covers: lua/moonreel/trainer/hosts.lua lua/moonreel/recipe/fields/life.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local base = require "moonreel.core.base"
@@ -17,7 +17,7 @@ teardown(function()
   dir:remove()
 end)
 
--- a run that goes on until its journal has what is looked for, or for this many steps
+-- trains until the journal has a given line, at most this many steps
 local function train(name, scene, ranks, ...)
   local words = { "/usr/bin/env", "MOONREEL_NVML=" .. process.program():gsub("[^/]*$", "")
     .. "nvml_scene.so", "NVML_SCENE=" .. scene, "/bin/sh", "-c", 'exec "$0" "$@" 2>&1',
@@ -54,7 +54,7 @@ describe("the hosts of a run", function()
       assert.near(123.456, line.scalars[("node/%s/gpu0/power_w"):format(host)], 1e-9)
       assert.equal("node/" .. host, scalars.of_line(line)[1][1]:match "^node/[^/]+")
     end
-    -- once, as it does not change
+    -- once, because the state does not change
     local _, times = said:gsub("host %S+: GPU 0: 2 memory errors\n", "")
     assert.equal(1, times, said)
     local function logged(...)
@@ -66,20 +66,20 @@ describe("the hosts of a run", function()
     assert.equal(#list, logged("--every", "1"))
   end)
 
-  it("are left out of a run that is over before, or does not ask for them", function()
+  it("are left out of a run that ends before, or whose recipe turns them off", function()
     train("short", "gpus=1", "1", "steps=2")
     train("never", "gpus=1", "1", "steps=200", "hosts.every=0")
     assert.same({}, lines "short")
     assert.same({}, lines "never")
   end)
 
-  it("hold up nothing with a driver that does not answer", function()
+  it("delay no step when their driver does not answer", function()
     train("stuck", "stuck", "1", "steps=300", "hosts.every=0.05")
     assert.same({}, lines "stuck")
   end)
 end)
 
-describe("what a host has written", function()
+describe("the file that a host's recorder writes", function()
   local report, said, r
   before_each(function()
     report, said = {}, {}
@@ -100,7 +100,7 @@ describe("what a host has written", function()
       faults = faults }
   end
 
-  it("is taken once, and said when it changes", function()
+  it("is read once, and each change is reported", function()
     look("node-a.json", state(1, { "x" }))
     hosts.look(r)
     look("node-a.json", state(2, { "x" }))
@@ -112,7 +112,7 @@ describe("what a host has written", function()
     assert.same({ "host a: x", "host a: all faults are gone" }, said)
   end)
 
-  it("is left where it is of another launch, torn or no file of a host", function()
+  it("is ignored when it is of another launch, torn or of another form", function()
     local other = state(1)
     other.fence = 2
     look("node-a.json", other)
@@ -120,7 +120,7 @@ describe("what a host has written", function()
     look("node-c.json", { fence = 3, host = "c" })
     look("nodes.json", state(1))
     assert.same({}, report)
-    -- another rank takes none
+    -- other ranks do not read it
     r.team.leads = false
     look("node-a.json", state(1))
     assert.same({}, report)

@@ -1,5 +1,5 @@
---- A run of several ranks whose ranks or launcher are killed ends with the bits of one that was
--- left alone.
+--- A run of several ranks whose ranks or launcher are killed ends with the bits of a run without
+-- kills.
 -- Covers: lua/moonreel/comm/launch.lua lua/moonreel/cli/train.lua core/comm/launch.c
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -10,7 +10,7 @@ local life = require "moonreel.life"
 local process = require "moonreel.core.process"
 
 local EVERY <const>, KILL <const> = 3, 9
--- more of them is the long form of this spec
+-- a larger number makes this spec longer
 local KILLS <const> = tonumber(os.getenv "MOONREEL_KILLS" or 3)
 local APART <const> = 6 -- steps from one kill to the next
 local STEPS <const> = APART * (KILLS + 1)
@@ -30,7 +30,7 @@ local function words(name, ...)
     "restart_pause=0", "restart_steps=1", 'bucket_config={["32px"]={[1]={1.0,2}}}', ... }
 end
 
--- start a run in the background
+-- starts a run in the background
 local function start(name, ...)
   background.start(out .. "/log", process.program(), table.unpack(words(name, ...)))
 end
@@ -41,7 +41,7 @@ local function await(what, find) return background.await(what, out .. "/log", fi
 
 local function is_done() return log():find("done: step " .. STEPS, 1, true) ~= nil end
 
--- the launch of our run, once all its ranks have begun a step; "over": it has come to its end
+-- the launch of our run once all its ranks have begun a step, or "over" after its end
 local function at_step(step, before)
   return await("step " .. step, function()
     for _, one in ipairs(life.of_run(out)) do
@@ -76,7 +76,7 @@ local whom = {
   end,
 }
 
--- all kills at our run; false: it was over before
+-- kills the run all the times; returns false when it ended before
 local function kill_all()
   local before
   for i = 1, KILLS do
@@ -92,10 +92,10 @@ local function kill_all()
 end
 
 describe("a run whose processes are killed", function()
-  it("ends with the bits of one that was left alone", function()
+  it("ends with the bits of a run without kills", function()
     start("whole")
     await("the end of a run", is_done)
-    -- one that was over before it could be killed is made once more
+    -- a run that ended before a kill is repeated
     local tries = 0
     repeat
       tries = tries + 1

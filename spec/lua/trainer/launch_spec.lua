@@ -1,5 +1,5 @@
---- A resume has the values of the checkpoint that it really continues, whatever became of newer
--- ones.
+--- A resumed run has the values of the checkpoint that it continues, even when newer ones are
+-- damaged.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -23,7 +23,7 @@ describe("trainer.launch", function()
     demo_data.remove()
   end)
 
-  -- train; gives standard output and error
+  -- trains; returns standard output and error
   local function train(recipe, name, words)
     last = dir:write(name .. ".lua", recipe)
     local output, errors, code = folder.moonreel(("train '%s' outputs='%s' %s"):format(last,
@@ -34,7 +34,7 @@ describe("trainer.launch", function()
 
   local function path(name) return demo_data.run_dir(dir.path .. "/out", name) end
 
-  -- a run whose steps to 4 were trained at 2e-4 and from there on at 1e-4
+  -- a run with a learning rate of 2e-4 up to step 4 and of 1e-4 afterwards
   local function two_launches(name, words)
     local data = ("data_path=%s %s"):format(demo_data.path(), words or "")
     train(RECIPE, name, data .. " steps=4 lr=2e-4 seed=7")
@@ -48,13 +48,13 @@ describe("trainer.launch", function()
 
   local function cut(file) base.replace_file(file, base.read_file(file):sub(1, 100000)) end
 
-  -- as many bytes as before, one of them another one
+  -- changes one byte and keeps the length
   local function flip(file)
     local text = base.read_file(file)
     base.replace_file(file, text:sub(1, -2) .. string.char(text:byte(-1) ~ 1))
   end
 
-  -- learning rate and seed of the last step of a run, by its journal and newest checkpoint
+  -- learning rate and seed of a run's last step, by its journal and newest checkpoint
   local function values(of)
     local lr
     for entry in run.entries(of) do
@@ -65,7 +65,7 @@ describe("trainer.launch", function()
     return { s.optim.lr, s.seed, lr, ckpt.steps(of)[1] }
   end
 
-  it("takes the values of the checkpoint before when the newest is cut", function()
+  it("takes the values of the checkpoint before when the newest is cut off", function()
     local of = two_launches "cut"
     cut(shard(of, 6))
     local output, errors = train(RECIPE, "cut", ("load=%s steps=5"):format(of))
@@ -75,7 +75,7 @@ describe("trainer.launch", function()
     assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
   end)
 
-  it("takes them when only the bytes of the newest differ, which is seen as it is loaded",
+  it("takes them when only bytes of the newest differ, which loading detects",
     function()
       local of = two_launches "flip"
       flip(shard(of, 6))
@@ -83,18 +83,18 @@ describe("trainer.launch", function()
       assert.matches("was started with data_path=%S+ lr=2e%-4 seed=7, according to %S+000004; this "
         .. "applies instead of seed=7 data_path=%S+ lr=1e%-4\n", output)
       assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
-      -- what is given now goes over either
+      -- what the command line sets now overrides both
       flip(shard(of, 5))
       train(RECIPE, "flip", "load=latest steps=5 lr=5e-4")
       assert.same({ 5e-4, 7, 5e-4, 5 }, values(of))
     end)
 
-  it("takes them of RUN@STEP into a run of its own", function()
+  it("takes them from RUN@STEP into a new run", function()
     local of = two_launches "at"
     train(RECIPE, "at", ("load=%s@2 steps=3"):format(of))
     assert.are_not.equal(of, path "at")
     assert.same({ 2e-4, 7, 2e-4, 3 }, values(path "at"))
-    -- of one whose folder has a newer one that is damaged, under a pattern
+    -- a pattern finds a run whose newer checkpoint is damaged
     flip(shard(of, 4))
     train(RECIPE, "at", ("'load=%s/ckpt/step-00000000000[24]' steps=3"):format(of))
     assert.same({ 2e-4, 7, 2e-4, 3 }, values(path "at"))
@@ -109,7 +109,7 @@ describe("trainer.launch", function()
     assert.same({ 2e-4, 7, 2e-4, 5 }, values(of))
   end)
 
-  it("holds what was taken to what the first rank took", function()
+  it("compares what each rank took with what rank 0 took", function()
     local launch = require "moonreel.trainer.launch"
     local recipe = dir:write("agree.lua", STAGES)
     local own = { { key = "seed", text = "7", argument = "seed=7" } }
@@ -119,13 +119,13 @@ describe("trainer.launch", function()
     one:agree { first = function() return { taken = "lr=0.5", all = all } end }
     assert.equal(part, one.list[2])
     assert.same({ 0.5, 7 }, { part.settings.optim.lr, one:part("b").seed })
-    -- the words alone are what hosts compare
+    -- hosts compare only the command line
     assert.are_not.equal(one.words.hash, one.settings.hash)
     one:agree { first = function(_, f) return f() end }
     assert.equal(0.5, one:part("a").optim.lr)
   end)
 
-  it("has one hash for a launch from weights and its restart from a checkpoint", function()
+  it("has the same hash for a launch from weights and its restart from a checkpoint", function()
     local launch = require "moonreel.trainer.launch"
     local words = require "moonreel.settings.words"
     local command = { name = "train", overrides = true }
@@ -153,7 +153,7 @@ describe("trainer.launch", function()
     train(STAGES, "row", ("load=%s stages.a.steps=3 stages.b.steps=2"):format(outer))
     assert.same({ 2e-4, 7, 2e-4, 3 }, values(a))
     assert.same({ 2e-4, 7, 2e-4, 2 }, values(outer .. "/stages/b"))
-    -- around them and in all that is there to be read
+    -- in the settings around the stages and in all files
     for _, of in ipairs { outer, outer .. "/stages/b" } do
       assert.equal(2e-4, require("moonreel.settings").load(of .. "/settings.json").optim.lr)
     end

@@ -9,7 +9,7 @@ describe("predicted and measured values", function()
     t:expect("a", "first", 1)
     t:expect("b", "second", 1)
     for i = 1, 300 do
-      -- a slow beginning is forgotten
+      -- slow first steps are left out
       t:add("a", i < 190 and 9 or 1.05)
       t:add("b", 1.2)
     end
@@ -18,7 +18,7 @@ describe("predicted and measured values", function()
     assert.same({ "first", 300, 1, 1.05 }, { rows[1].bucket, rows[1].steps, rows[1].predicted_s,
       rows[1].measured_s })
     assert.is_true(math.abs(rows[1].off - 0.05) < 1e-9)
-    -- one step says nothing
+    -- one step is too few
     assert.same({ "c", 1 }, { rows[3].bucket, rows[3].steps })
     assert.is_nil(rows[3].measured_s or rows[3].off)
     assert.same({ "bucket second took 1200.0 ms a step, 1000.0 ms were predicted: +20 %" },
@@ -55,7 +55,7 @@ describe("predicted and measured values", function()
     assert.same({}, t:lines())
   end)
 
-  it("is read from a journal, also of a run that goes on", function()
+  it("is read from a journal, also of a resumed run", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
     journal:append { kind = "start", update_s = 0.5, began_bytes = 12,
@@ -79,7 +79,7 @@ describe("predicted and measured values", function()
     dir:remove()
   end)
 
-  it("leaves out what lines of a damaged journal lack", function()
+  it("leaves out fields that damaged lines of a journal lack", function()
     local dir = folder.new()
     dir:write("journal.jsonl", table.concat({ '3', 'null', '"step"', '[1]', '{"kind":3}',
       '{"kind":"start","update_s":"x","rounds":[],"machine":7,"began_bytes":{},'
@@ -94,7 +94,7 @@ describe("predicted and measured values", function()
     dir:remove()
   end)
 
-  it("counts steps in which every rank had as many batches, all of one bucket", function()
+  it("counts steps in which all ranks had equal numbers of batches of one bucket", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
     journal:append { kind = "start", update_s = 0.25, talk_s = 0.25, rounds = 3, ranks = 2,

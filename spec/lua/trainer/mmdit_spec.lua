@@ -1,7 +1,7 @@
---- MMDiT in the training loop: the run is the same after a resume, from a cache, and by ranks that
--- share a step or its tokens, from inputs of blocks that waited in host memory.
--- Covers: lua/moonreel/trainer/predict.lua
--- lua/moonreel/trainer/conditions.lua lua/moonreel/diffusion/shifted.lua
+--- MMDiT in the training loop: the run is the same after a resume, from a cache, on ranks that
+-- share a step or its tokens, and when the inputs of blocks wait in host memory.
+-- Covers: lua/moonreel/trainer/predict.lua lua/moonreel/trainer/conditions.lua
+-- lua/moonreel/diffusion/shifted.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local job = require "moonreel.job"
@@ -37,7 +37,7 @@ describe("a run of MMDiT", function()
     return folder_of(name)
   end
 
-  -- by several processes, each a rank
+  -- by several processes, each of them a rank
   local function train_by(ranks, name, ...)
     local list = { process.program(), "train", dir.path .. "/mmdit.lua", "-n", tostring(ranks),
       "name=" .. name }
@@ -80,7 +80,7 @@ describe("a run of MMDiT", function()
     same_weights(run_whole(), part)
   end)
 
-  it("is the same from a cache, which holds given frames, too", function()
+  it("is the same from a cache that also holds conditions", function()
     local cached = { "epochs=2", "steps=6" }
     assert.equal(0, (job.run(settings.bake(dir.path .. "/mmdit.lua", with("job=extract",
       "save_text_features=true")), { write = function() end })))
@@ -89,20 +89,20 @@ describe("a run of MMDiT", function()
     same_weights(run_whole(), folder)
   end)
 
-  it("depends on conditions, guidance, dropped captions and the noise that stays", function()
+  it("depends on conditions, guidance, dropped captions and the noise that remains", function()
     local function first(...) return losses(train("first", "steps=1", ...))[1] end
     local plain = losses(run_whole())[1]
     for _, word in ipairs { "model.guidance=5", "dropout_ratio.t5=1", "dropout_ratio.clip=1",
         "sigma_min=0.1", "no_i2v_ref_loss=true" } do
       assert.are_not.equal(plain, first(word), word)
     end
-    -- what a fresh model is given has no weight yet: the second step shows it
+    -- a fresh model ignores its conditions: their weight is zero until the second step
     local second = losses(train("second", "steps=2", "condition_config.t2v=1000"))
     assert.equal(plain, second[1])
     assert.are_not.equal(losses(run_whole())[2], second[2])
   end)
 
-  it("is nearly the same by two ranks, of a step and of its tokens", function()
+  it("is nearly the same on two ranks that share a step or its tokens", function()
     local steps = { "steps=4", "virtual_ranks=2", "plugin_config.zero_stage=2" }
     local alone = losses(train("alone", table.unpack(steps)))
     local two = losses(train_by(2, "two", table.unpack(steps)))
@@ -114,16 +114,16 @@ describe("a run of MMDiT", function()
     end
   end)
 
-  it("recomputes what it is told to, with the same bits", function()
+  it("recomputes the chosen blocks with the same bits", function()
     local again = train("again", "steps=6", "grad_checkpoint=true", "grad_ckpt_settings=(1, 1)")
     assert.same(losses(run_whole()), losses(again))
     same_weights(run_whole(), again)
   end)
 
-  it("keeps inputs of blocks in host memory with the same bits, in a buffer that is large enough",
+  it("keeps inputs of blocks in host memory with the same bits, if the buffer is large",
     function()
     local recomputed = { "steps=6", "grad_checkpoint=true" }
-    -- the first bucket to need more than a byte says how much it takes
+    -- the error names the bytes of the first bucket that needs more than one byte
     local function refused(bytes)
       local ok, problem = pcall(train, "small" .. bytes, "grad_ckpt_buffer_size=" .. bytes,
         table.unpack(recomputed))

@@ -1,5 +1,5 @@
---- Weights that a run of MMDiT begins with: of another size they are refused with both values and
--- the lines that set them, of another form they are converted, and it is said once.
+--- Initial weights of a run of MMDiT. Weights of another size are refused with both values and the
+-- lines that set them. Weights of another form are converted with one message.
 -- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/settings/blame.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -10,7 +10,7 @@ local small_mmdit_run = require "spec.support.small_mmdit_run"
 local trainer = require "moonreel.trainer"
 local weights = require "datasets.demo.weights"
 
-describe("weights that a run of MMDiT begins with", function()
+describe("the initial weights of a run of MMDiT", function()
   local dir, words, fields
   setup(function()
     dir, words = small_mmdit_run.new()
@@ -25,7 +25,7 @@ describe("weights that a run of MMDiT begins with", function()
       #list + 1, list))
   end
 
-  -- a file of a model with other fields, and a recipe that begins with it
+  -- a file of a model with other fields, and a recipe that starts from it
   local function from(change)
     weights.mmdit(dir.path .. "/w.safetensors", nn.merged(fields, change), 1)
     dir:write("from.lua", ('return recipe.extend("./mmdit") {\n  model = { depth = 1 },\n'
@@ -38,7 +38,7 @@ describe("weights that a run of MMDiT begins with", function()
     return code, table.concat(lines, "\n")
   end
 
-  it("are refused at another depth or width, with both values and who set them", function()
+  it("are refused at another depth or width, with both values and their lines", function()
     from { depth = 2 }
     fails("MR_E_CKPT", "from%.lua:3: .-w%.safetensors: model%.depth is 1, but "
       .. "counting blocks like that of 'double_blocks%.1%.[%w_.]+' gives 2; try: model%.depth = 2\n"
@@ -49,7 +49,7 @@ describe("weights that a run of MMDiT begins with", function()
       train)
   end)
 
-  it("are refused by a rendering likewise, and by the argument that set the size", function()
+  it("are refused by a rendering as well, with the argument that set the size", function()
     from {}
     local s = bake "model.depth_single_blocks=3"
     fails("MR_E_CKPT", "model%.depth_single_blocks is 3, but counting blocks like that "
@@ -58,7 +58,7 @@ describe("weights that a run of MMDiT begins with", function()
       sample.open, s.ckpt_path, { settings = s })
   end)
 
-  it("of other products and another rotation are converted, which is said once", function()
+  it("are converted from other layers and another rotation, with one message", function()
     from { fused_qkv = false, use_liger_rope = true }
     local code, text = train()
     assert.equal(0, code)
@@ -67,14 +67,14 @@ describe("weights that a run of MMDiT begins with", function()
     local _, count = text:gsub("converted +double_blocks%.0%.img_attn%.qkv%.weight", "")
     assert.equal(1, count)
     assert.matches("0 missing, 0 unexpected, names of MMDiT", text)
-    -- told that they turn neighbours already, only the products are
+    -- where the recipe says that the file rotates neighbours, only the layers are converted
     _, text = train "model.rope_of_weights=pairs"
     assert.is_nil(text:find("rotation of", 1, true))
     assert.matches("converted +double_blocks%.0%.txt_attn%.qkv%.bias +1 +several products as one",
       text)
   end)
 
-  it("of a run of ours are taken as they are, whatever its products and its rotation", function()
+  it("are not converted when they come from a run, whatever its layers and rotation", function()
     for _, fused in ipairs { "true", "false" } do
       for _, halves in ipairs { "true", "false" } do
         dir:write("from.lua", 'return recipe.extend "./mmdit" {}\n')
@@ -92,7 +92,7 @@ describe("weights that a run of MMDiT begins with", function()
           assert.is_nil(text:find("rotation of", 1, true), text)
           assert.matches("0 missing, 0 unexpected", text)
         end
-        -- and turned where the new run has the other one
+        -- the rotation is converted when the new run has the other one
         local other = halves == "true" and "false" or "true"
         code, text = train("ckpt_path=" .. file, how[1], "model.use_liger_rope=" .. other)
         assert.equal(0, code, text)

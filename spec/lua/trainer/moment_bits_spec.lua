@@ -1,5 +1,5 @@
---- Runs whose optimizer keeps its moments in 8 bits: they learn as those of 32 do, and go on from
--- each other's checkpoints. MOONREEL_STEPS=1000 trains the demo itself for as many steps.
+--- Runs whose optimizer keeps its moments in 8 bits learn as runs with 32 bits do, and each resumes
+-- from the other's checkpoints. MOONREEL_STEPS=1000 trains the demo itself for that many steps.
 -- Covers: lua/moonreel/optim/places.lua lua/moonreel/ckpt/coded.lua lua/moonreel/trainer/setup.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = dofile "spec/support/fails.lua"
@@ -8,7 +8,7 @@ local settings = require "moonreel.settings"
 
 local LONG = math.tointeger(os.getenv "MOONREEL_STEPS")
 local STEPS, LAST = LONG or 24, LONG and 100 or 6
--- of the loss; docs/plan.md has what 1,000 steps came to
+-- of the loss; docs/plan.md has the result of 1,000 steps
 local MOST = 0.02
 
 local out = demo_data.scratch()
@@ -42,14 +42,14 @@ local function loss_of(name)
 end
 
 describe("moments in 8 bits", function()
-  it("are one of two widths", function()
+  it("have one of two widths", function()
     fails("MR_E_USAGE", "optim.moment_bits: expected one of 8, 32, got number 16",
       settings.bake, "tiny/demo", { "optim.moment_bits=16" })
   end)
 
-  it("end with the loss of those in 32", function()
+  it("reach the loss of moments in 32 bits", function()
     train("in_32", STEPS)
-    -- runs part after some hundred steps, whatever differs: with another eps as far as with codes
+    -- after some hundred steps any difference grows: another eps has the effect of the codes
     train("other", STEPS, "optim.eps=1.3e-8")
     train("in_8", STEPS, "optim.moment_bits=8")
     local one, other, got = loss_of "in_32", loss_of "other", loss_of "in_8"
@@ -62,7 +62,7 @@ describe("moments in 8 bits", function()
     assert.is_true(want ~= got)
   end)
 
-  it("become those of 32 and back, which is said", function()
+  it("are converted to 32 bits and back, with a message", function()
     local dir = demo_data.run_dir(out, "in_32")
     local function on(steps, bits)
       return train("in_32", STEPS + steps, "--load", dir, "optim.moment_bits=" .. bits)

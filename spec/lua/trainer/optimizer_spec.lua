@@ -1,5 +1,5 @@
---- A run that changes its optimizer: what it knows of moments goes on, what it does not begins at
--- zero with a bias correction of its own, and both are said.
+--- A run that changes its optimizer. Moments that the new one has too are kept, others start at
+-- zero with a bias correction of their own, and both are reported.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -15,7 +15,7 @@ describe("a run with another optimizer than before", function()
     demo_data.remove()
   end)
 
-  -- train; the run directory and what was said
+  -- trains; returns the run directory and the output
   local function train(name, ...)
     local lines = {}
     local code, facts = trainer.run(settings.bake("tiny/demo", {
@@ -28,7 +28,7 @@ describe("a run with another optimizer than before", function()
     return facts.dir, table.concat(lines, "\n")
   end
 
-  -- a run goes on in its own folder: each change begins with a copy
+  -- a resumed run writes to its own folder, so each change starts from a copy
   local function copy(dir, name)
     local to = ("%s/%s"):format(out, name)
     assert(os.execute(("cp -r '%s' '%s'"):format(dir, to)))
@@ -44,13 +44,13 @@ describe("a run with another optimizer than before", function()
     return n
   end
 
-  it("goes from Muon to AdamW, and goes on from there with the same bits", function()
+  it("changes from Muon to AdamW and resumes with the same bits", function()
     local muon = train("muon", "optim.type=muon", "steps=4")
     local whole, said = train("whole", "optim.type=adamw", "steps=8", "load=" .. copy(muon, "1"))
     assert.matches(("has no second moments of %d tensors, which Muon updated until now; they "
       .. "begin at zero, and their bias correction with them"):format(MATRICES), said)
     assert.equal(moments(muon) + MATRICES, moments(whole))
-    -- stopped between, and started again: where they began is in the checkpoint
+    -- stopped and resumed in between: the checkpoint holds the step at which moments started
     local parts, again = train("parts", "optim.type=adamw", "steps=6", "load=" .. copy(muon, "2"))
     assert.matches("second moments", again)
     parts, again = train("parts", "optim.type=adamw", "steps=8", "load=" .. parts)
@@ -62,7 +62,7 @@ describe("a run with another optimizer than before", function()
     end
   end)
 
-  it("goes from AdamW to Muon, which leaves second moments", function()
+  it("changes from AdamW to Muon and leaves out second moments", function()
     local adamw = train("adamw", "optim.type=adamw", "steps=4")
     local muon, said = train("back", "optim.type=muon", "steps=6", "load=" .. copy(adamw, "3"))
     assert.matches(("Muon uses the first moments of %d matrices of .* and drops their "
@@ -70,7 +70,7 @@ describe("a run with another optimizer than before", function()
     assert.equal(moments(adamw) - MATRICES, moments(muon))
   end)
 
-  it("refuses before its first step a pattern without a matrix, and one that fits no block",
+  it("refuses, before its first step, a pattern that fits no matrix or no block",
     function()
       for word, message in pairs {
         ['optim.muon.parameters=["nowhere"]'] = "'nowhere' names no matrix that trains",

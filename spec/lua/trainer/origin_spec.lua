@@ -1,4 +1,4 @@
---- Where a run begins in its data: start_epoch and start_step; and what it says on the way.
+--- Where a run begins in its data (start_epoch and start_step), and its log.
 -- Covers: lua/moonreel/trainer/origin.lua lua/moonreel/trainer/samples.lua
 -- lua/moonreel/data/place.lua lua/moonreel/trainer/progress.lua
 local base = require "moonreel.core.base"
@@ -9,13 +9,13 @@ local run = require "moonreel.run"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
 
--- six batches are an epoch, three steps
+-- an epoch has six batches, which are three steps
 local SMALL <const> = { "threads=1", "num_workers=1", "warmup_steps=2", "model.depth=1",
   "model.hidden_size=32", "model.num_heads=2", "text_encoder.width=32",
   "model.caption_channels=32", "accumulate=2", "steps=8",
   "bucket_config={32px: {1: (1.0, 50), 6: (1.0, 50)}}" }
 
-describe("a run that begins elsewhere in its data", function()
+describe("a run that begins at another place of its data", function()
   local out
   local function words(...)
     local list = table.move(SMALL, 1, #SMALL, 1, {})
@@ -45,7 +45,7 @@ describe("a run that begins elsewhere in its data", function()
     demo_data.remove()
   end)
 
-  it("takes the samples that a run takes there which has come so far", function()
+  it("takes the samples that a run from the beginning has there", function()
     local whole = taken "whole"
     for name, case in pairs { epoch = { 4, "@2", "start_epoch=1" },
         both = { 6, "@2", "start_epoch=1", "start_step=2" },
@@ -63,7 +63,7 @@ describe("a run that begins elsewhere in its data", function()
     assert.matches("^0 ", whole[3])
   end)
 
-  it("is refused where there is no such place", function()
+  it("is refused when there is no such place", function()
     local function refused(text, ...)
       local good, problem = pcall(train, "refused", "load=" .. out .. "/001-whole@2", ...)
       assert.is_false(good)
@@ -80,7 +80,7 @@ describe("a run that begins elsewhere in its data", function()
       "moonreel blend 1\nsource a\nmoonreel order 1\nepoch 1\n")
   end)
 
-  it("says each line with the clock, and keeps it for each rank", function()
+  it("writes each line with the time, and keeps a log for each rank", function()
     local said = demo_data.moonreel("train", "tiny/demo", "-n", "2",
       table.unpack(words("name=said", "steps=2", "log_every=1")))
     local kept = base.read_file(demo_data.run_dir(out, "said") .. "/log/rank-0.log")
@@ -96,7 +96,7 @@ describe("a run that begins elsewhere in its data", function()
     assert.matches("  step 2/2 ", other)
   end)
 
-  it("goes on in its log, and has the error there that ended it", function()
+  it("appends to its log, which also holds the error that ended it", function()
     train("ended", "steps=1")
     local dir = demo_data.run_dir(out, "ended")
     local good = pcall(train, "ended", "load=" .. dir, "model.mlp_ratio=2")

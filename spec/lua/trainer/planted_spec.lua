@@ -1,6 +1,6 @@
 --- Planted faults: values that are not finite in loss, gradient, weights, moments, averages and
--- frozen weights, flipped bits, learning rates, batches and norms far too large. Each is seen,
--- called what it is, and treated as the recipe says. MOONREEL_PLANTED=120 makes the long form.
+-- frozen weights; flipped bits; far too large learning rates, batches and norms. Each fault is
+-- detected, named, and treated as the recipe says. MOONREEL_PLANTED=120 makes this spec longer.
 -- Covers: lua/moonreel/trainer/saves.lua lua/moonreel/trainer/anomalies.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -27,7 +27,7 @@ local function words(...)
   return table.move({ ... }, 1, select("#", ...), #list + 1, list)
 end
 
--- what runs with these plans came to, with `n` ranks
+-- results of runs with these plans on `n` ranks
 local function results_of(ranks, plans)
   local given, taken = out .. "/plans.json", out .. "/results.json"
   base.replace_file(given, json.encode(json.array(plans)))
@@ -45,7 +45,7 @@ end
 
 -- ---- what is planted ----
 
--- one that is drawn by number
+-- draws one by number
 local function draw(list, what, i)
   return list[1 + math.floor(#list * base.random_uniform(SEED, what, i, 0))]
 end
@@ -55,7 +55,7 @@ local function between(low, high, what, i)
 end
 
 local BAD <const> = { "nan", "inf", "-inf" }
--- kind -> a plan of it, the i-th
+-- kind -> a function that makes the i-th plan of it
 local kinds = {
   function(i)
     return { kind = "loss", value = draw({ "nan", "inf" }, "value", i), steps = 1, what = "skip",
@@ -95,7 +95,7 @@ local kinds = {
   end,
 }
 
--- the i-th plan, in a copy of a run that has steps enough behind it
+-- the i-th plan, in a copy of a run that already has enough steps
 local function plan_of(i, ranks)
   local plan = kinds[1 + (i - 1) % #kinds](i)
   local dtype, n = plan.dtype or draw({ "fp32", "bf16" }, "dtype", i), plan.accumulate or 1
@@ -114,7 +114,7 @@ local function plan_of(i, ranks)
   return plan
 end
 
--- ---- what must be seen ----
+-- ---- what must be detected ----
 
 local function entries(dir, from)
   local list = {}
@@ -127,7 +127,7 @@ local function entries(dir, from)
   return setmetatable(list, { __index = function() return {} end })
 end
 
--- the hash of the state when it first was at a step
+-- the hash of the state at its first time at a step
 local function hash_at(result, step)
   for _, row in ipairs(result.steps) do
     if row.step == step then
@@ -161,7 +161,7 @@ local function check_back(result, seen, place)
   error(place .. ": never back")
 end
 
--- a step that was left out has changed nothing
+-- a skipped step changed nothing
 local function check_skipped(result, seen, place)
   for _, skip in ipairs(seen.skip) do
     for _, row in ipairs(result.steps) do
@@ -187,7 +187,7 @@ end
 function judge.back(plan, result, seen, place)
   check_back(result, seen, place)
   local at = seen.nonfinite[1]
-  -- it is one of the state, or three steps tell of it
+  -- the fault is one of the state, or three steps report it
   assert.is_true(at ~= nil or #seen.skip >= 3, place)
   assert.is_true(seen.rollback[1].from <= plan.step + math.max(EVERY, 4), place)
   assert.is_true(seen.rollback[1].step < plan.step, place)
@@ -198,7 +198,7 @@ function judge.back(plan, result, seen, place)
   check_skipped(result, { skip = table.move(seen.skip, 1, 1, 1, {}) }, place)
 end
 
--- a rate that was too large for some steps may leave weights that no loss is finite of
+-- after steps with too large a rate, the loss of the weights may never be finite again
 local function is_diverged(plan, result)
   return plan.kind == "rate" and result.exit == 7
 end
@@ -251,7 +251,7 @@ describe("a planted fault", function()
     demo_data.remove()
   end)
 
-  it("is seen, called what it is, and treated as the recipe says", function()
+  it("is detected, named and treated as the recipe says", function()
     local plans = {}
     for i = 1, FAULTS do
       plans[i] = plan_of(i)
@@ -259,7 +259,7 @@ describe("a planted fault", function()
     check(plans, 1)
   end)
 
-  it("ends a run that has nothing to go back to, and nothing of it is saved", function()
+  it("ends a run that has no checkpoint to roll back to, and is not saved", function()
     local plans = {}
     for i, region in ipairs { "w", "ema" } do
       plans[i] = { kind = "state", region = region, value = "nan", share = 0.5, rank = 0, step = i,
@@ -275,7 +275,7 @@ describe("a planted fault", function()
     end
   end)
 
-  it("at the last step takes the run back, and it ends where it should", function()
+  it("at the last step causes a rollback, after which the run ends at its last step", function()
     local plan = { kind = "state", region = "adam_v", value = "inf", share = 0.3, rank = 0,
       step = 18, words = words("name=last", "steps=18", "dtype=fp32") }
     local result = results_of(1, { plan })[1]
@@ -286,12 +286,12 @@ describe("a planted fault", function()
     check_saved(dir, "last")
   end)
 
-  it("that turns over a bit of one rank's copy ends the run, and names the rank", function()
+  it("that flips a bit of a rank's copy ends the run, and the error names the rank", function()
     local plans = {}
     for i, region in ipairs { "w", "adam_v" } do
       local dir = ("%s/bit-%d"):format(out, i)
       assert(os.execute(("cp -r '%s' '%s'"):format(demo_data.run_dir(out, "two"), dir)))
-      -- in what the first rank owns, whose copy is believed
+      -- in the part that rank 0 owns, whose copy counts as right
       plans[i] = { kind = "bit", region = region, bit = 3 * i, share = 0.05, rank = 1, step =
         KNOWN + 2, every = 1, dir = dir, words = words("load=" .. dir, "dtype=fp32",
         "virtual_ranks=2", "plugin_config.zero_stage=0", "steps=" .. LAST) }
@@ -304,7 +304,7 @@ describe("a planted fault", function()
     end
   end)
 
-  it("of one rank alone is known to all, at every stage of ZeRO", function()
+  it("of one rank is known to all ranks, at every ZeRO stage", function()
     for _, stage in ipairs(FAULTS > 11 and { 0, 1, 2, 3 } or { 3 }) do
       local plans = {}
       for i, fault in ipairs { { kind = "loss", value = "nan", steps = 1, what = "skip" },
@@ -312,7 +312,7 @@ describe("a planted fault", function()
           { kind = "state", region = "ema", value = "inf", what = "back" } } do
         plans[i] = fault
         fault.rank, fault.share, fault.micro, fault.policy = 1, 0.4, 1, "log"
-        -- the second rank owns the second half; of the first one it holds a copy at stage 0
+        -- rank 1 owns the second half; at stage 0 it has a copy of the first half
         fault.step, fault.dir = KNOWN + 7, ("%s/rank-%d-%d"):format(out, stage, i)
         assert(os.execute(("cp -r '%s' '%s'"):format(demo_data.run_dir(out, "two"), fault.dir)))
         fault.words = words("load=" .. fault.dir, "dtype=fp32", "steps=" .. LAST,
@@ -320,7 +320,7 @@ describe("a planted fault", function()
           "plugin_config.zero_stage=" .. stage, "keep_n_latest=20")
       end
       if stage == 0 then
-        -- what a rank does not write is compared, not searched
+        -- copies that a rank does not write are compared, but not searched for nan
         plans[3] = nil
       end
       check(plans, 2)

@@ -4,7 +4,7 @@ local process = require "moonreel.core.process"
 local processors = require "moonreel.trainer.processors"
 
 describe("processors", function()
-  it("are as many as getconf says, and the load is a number", function()
+  it("are as many as getconf reports, and the load is a number", function()
     local said = process.run({ "/usr/bin/getconf", "_NPROCESSORS_ONLN" }, "").output
     assert.equal(tonumber(said), processors.count())
     assert.is_true(processors.wanted() >= 0)

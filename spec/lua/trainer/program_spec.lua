@@ -21,7 +21,7 @@ local function new_pipe(linear)
       pred_sigma = false, temporal_pos = "sincos", linear = linear}}, "f32")
 end
 
--- a fixed batch: the same pixels, noise and times whenever it is used
+-- a fixed batch: the same pixels, noise and times in each call
 local function new_batch(pipe)
   local n, values = 4 * 3 * 3 * 16 * 16, {}
   for i = 1, n do
@@ -43,7 +43,7 @@ local function gradient(device, config, linear)
   return run:read("grad", "f32", 0, {pipe.params:elements(false)}):bytes(), loss
 end
 
--- losses of the first and the last of `steps` updates by one batch
+-- losses of the first and the last of `steps` updates with one batch
 local function overfit(device, steps, linear)
   local pipe = new_pipe(linear)
   local run = E.new(device, pipe.params, {regions = regions.adamw()})
@@ -54,7 +54,7 @@ local function overfit(device, steps, linear)
   for k = 1, steps do
     last = step:run(batch) / 4
     first = first or last
-    -- a falling rate settles what a constant one keeps shaking
+    -- a falling rate converges where a constant one oscillates
     update:step{lr = 4e-3 * (1 - k / (steps + 1)), beta1 = 0.9, beta2 = 0.99, eps = 1e-8,
       weight_decay = 0, max_norm = 1, step = k, grad_scale = 1 / 4}
   end
@@ -62,7 +62,7 @@ local function overfit(device, steps, linear)
 end
 
 describe("trainer.program", function()
-  it("is planned without a device with the bytes, cost and seconds that it has on one", function()
+  it("is planned without a device with the bytes, cost and seconds of a device", function()
     local device = E.device()
     local rows = regions.adamw()
     for _, linear in ipairs{false, "f8"} do
@@ -85,7 +85,7 @@ describe("trainer.program", function()
   it("learns with linear layers of 8 bits", function()
     local first, last = overfit(E.device("cpu", 1), 120, "f8")
     assert.is_true(first > 1, "first loss " .. first)
-    -- f32 comes to 0.008 in as many steps
+    -- f32 reaches 0.008 in as many steps
     assert.is_true(last < 0.03, "last loss " .. last)
     local device = E.device("cpu", 1)
     local plain = gradient(device, {}, "f8")
@@ -94,7 +94,7 @@ describe("trainer.program", function()
     assert.is_true(plain == gradient(E.device("shadow", 1), {}, "f8"))
   end)
 
-  it("gives the same gradient bits with recomputation, of all blocks or of some", function()
+  it("computes the same gradient bits with recomputation of all or some blocks", function()
     local device = E.device("cpu", 1)
     local plain, loss = gradient(device, {})
     local all, loss_all = gradient(device, {grad_checkpoint = true})
@@ -103,7 +103,7 @@ describe("trainer.program", function()
     assert.is_true(plain == gradient(device, {grad_ckpt_settings = {1, 0}}))
   end)
 
-  it("keeps inputs of blocks in host memory with the same bits, and less on the device", function()
+  it("keeps inputs of blocks in host memory with the same bits and less device memory", function()
     local function run(device, pipe, shape, config)
       local exec <close> = E.new(device, pipe.params, {regions = regions.gradients()})
       local step = program.new(exec, pipe, shape, config)
@@ -119,7 +119,7 @@ describe("trainer.program", function()
       local there = E.device("cudaemu", 1)
       assert.is_true(gradient(there, {grad_checkpoint = true}) == gradient(there, config))
     end
-    -- a model of many blocks: two inputs are on the device at a time, all others away
+    -- a model of many blocks: the inputs of two are on the device at a time, the others on the host
     local s = settings.bake("tiny/demo", {"model.depth=6"})
     local pipe = pipeline.of(s, "f32")
     local shape = {frames = 6, height = 32, width = 32, batch = 4, text = 56}
@@ -128,11 +128,11 @@ describe("trainer.program", function()
     local input = 4 * 6 * 16 * 128 * 4
     assert.equal(0, plain.pinned)
     assert.equal(12 * input, memory.pinned)
-    -- attention's results stay
+    -- attention's results stay on the device
     assert.is_true(plain.arena - memory.arena > 7 * input, plain.arena .. " " .. memory.arena)
     assert.matches("d2h +copy", schedule)
     assert.matches("h2d +copy", schedule)
-    -- blocks that do not recompute keep their inputs where they are, as do forward passes
+    -- inputs of blocks without recomputation stay on the device, as do forward passes
     memory = run(E.device("cpu", 1), pipe, shape, {grad_ckpt_settings = {2, 1}, offload = true})
     assert.equal(3 * input, memory.pinned)
     memory = run(E.device("cpu", 1), pipe, shape,
@@ -145,7 +145,7 @@ describe("trainer.program", function()
     assert.equal(12 * input, planned:memory().pinned)
   end)
 
-  it("refuses a buffer of one byte less than inputs of blocks take", function()
+  it("refuses a buffer that is one byte smaller than the inputs of blocks", function()
     local function check(bytes)
       return program.check_buffer, settings.bake("tiny/demo",
         {"grad_checkpoint=true", "grad_ckpt_buffer_size=" .. bytes}), "32px 6x32x32 of 8",
@@ -159,7 +159,7 @@ describe("trainer.program", function()
     f(settings.bake "tiny/demo", bucket, memory)
   end)
 
-  it("does the first blocks of each kind twice", function()
+  it("computes the first blocks of each kind twice", function()
     local _, recompute = program.recomputation { grad_ckpt_settings = { 1, 2 } }
     local twice = {}
     for kind = 1, 2 do
@@ -170,12 +170,12 @@ describe("trainer.program", function()
     assert.same({ true, false, false, true, true, false }, twice)
   end)
 
-  it("gives the same gradient bits on the shadow device", function()
+  it("computes the same gradient bits on the shadow device", function()
     assert.is_true(gradient(E.device("cpu", 1), {}) == gradient(E.device("shadow", 1), {}))
   end)
 
   it(
-    "makes a demo step whose weights, moments and averages have the same bits on the shadow device",
+    "computes the same weights, moments and averages of a demo step on the shadow device",
     function()
     local s = settings.bake("tiny/demo")
     local function step_on(name)
@@ -186,7 +186,7 @@ describe("trainer.program", function()
       local update = optim.new(run, pipe.params)
       local step = program.new(run, pipe,
         {frames = 6, height = 32, width = 32, batch = 2, text = 56}, {})
-      -- the layout wastes nothing: within 5 % of the largest sum of what lives at once
+      -- the layout is within 5 % of the largest sum of tensors that are alive at once
       local memory = step.prog:memory()
       assert.is_true(memory.arena <= 1.05 * memory.bound)
       local values = {}
@@ -208,7 +208,7 @@ describe("trainer.program", function()
     assert.is_true(step_on("cpu") == step_on("shadow"))
   end)
 
-  it("says which key a shape has", function()
+  it("returns the key of a shape", function()
     assert.equal("3x16x16 b4 l24 mask", program.key(SHAPE))
   end)
 end)

@@ -1,5 +1,6 @@
---- moonreel.trainer.programs: compiled when first asked for, the least recently used closed beyond
--- a bound, the same results after a shape comes back. Covers: lua/moonreel/trainer/largest.lua
+--- moonreel.trainer.programs compiles a program at its first use, closes the least recently used
+-- ones above a limit, and computes the same when a shape returns.
+-- Covers: lua/moonreel/trainer/largest.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local pipeline = require "moonreel.models.pipeline"
@@ -37,7 +38,7 @@ local function batch_of(pipe, n)
 end
 
 describe("trainer.programs", function()
-  it("compiles a shape when it is first asked for, once", function()
+  it("compiles a shape once, at its first use", function()
     local cache = new(1 << 30)
     assert.equal(0, cache.compiled)
     local one = cache:get(shape(1))
@@ -48,7 +49,7 @@ describe("trainer.programs", function()
     assert.equal(2, #cache:list())
   end)
 
-  it("closes what was used longest ago, says so once, and compiles it again alike", function()
+  it("closes the least recently used program, reports it once, compiles it again", function()
     local said = {}
     local measure, pipe = new(1 << 30)
     local first = measure:get(shape(1))
@@ -58,12 +59,12 @@ describe("trainer.programs", function()
     local one = cache:get(shape(1))
     cache:get(shape(2))
     cache:get(shape(1))
-    cache:get(shape(3)) -- 2 goes, not 1
+    cache:get(shape(3)) -- program 2 is closed, not 1
     assert.is_true(rawequal(one, cache:get(shape(1))))
     assert.same({"1x16x16 b1 l4", "1x16x16 b3 l4"}, {cache:list()[1].key, cache:list()[2].key})
     assert.matches("^program of 1x16x16 b2 l4 closed: programs need more than %d+ MiB ", said[1])
-    cache:get(shape(2)) -- 3 goes
-    cache:get(shape(3)) -- 1 goes
+    cache:get(shape(2)) -- program 3 is closed
+    cache:get(shape(3)) -- program 1 is closed
     local runs, problem = pcall(one.prog.run, one.prog)
     assert.is_false(runs)
     assert.matches("closed", tostring(problem))
@@ -80,7 +81,7 @@ describe("trainer.programs", function()
     assert.is_true(cache.again > 9, cache.again)
   end)
 
-  it("tells of a shape that does not fit what it takes and the largest batch that does", function()
+  it("reports memory and largest batch of a shape that does not fit", function()
     local cache = new(1 << 30)
     cache:get(shape(2))
     local takes = cache:shortage(shape(5), 0)
@@ -92,9 +93,9 @@ describe("trainer.programs", function()
     assert.equal(1, cache.compiled) -- nothing is compiled for it
   end)
 
-  it("keeps within its bytes whatever shapes come, and the newest in any case", function()
+  it("keeps programs within its bytes for any shapes, and always the newest program", function()
     local cache = new(4 << 20)
-    -- also while one is compiled: what has to go is gone by then
+    -- also during a compilation: other programs are closed before it begins
     local compile, most, compiled = program.new, 0, 0
     finally(function() program.new = compile end)
     program.new = function(...)

@@ -1,23 +1,23 @@
---- What a run says while it goes: the rate and the time left.
+--- What a run reports while it trains: the rate and the time left.
 -- Covers: lua/moonreel/trainer/progress.lua
 local base = require "moonreel.core.base"
 local progress = require "moonreel.trainer.progress"
 
--- the lines of steps that take these seconds each
+-- the progress lines of steps that take these seconds each
 local function lines(total, seconds)
   local at, out = 0, {}
   local p = progress.new(total, 1, function(line) out[#out + 1] = line end,
     function() return at end)
   for i, s in ipairs(seconds) do
     at = at + s
-    -- what the step itself took says nothing of a save after it
+    -- the step's own time does not include a save after it
     p:step { step = i, loss = 1, grad_norm = 1, lr = 1e-3, time_s = 0.001, data_wait_s = 0 }
   end
   return out
 end
 
 describe("trainer.progress", function()
-  it("tells the rate of steps of 19 s and 1 s in turn as 0.10 a second", function()
+  it("reports steps of 19 s and 1 s in turn as 0.10 steps a second", function()
     local seconds = {}
     for i = 1, 201 do
       seconds[i] = i % 2 == 1 and 19 or 1
@@ -32,14 +32,14 @@ describe("trainer.progress", function()
     assert.matches("  3[2-4]m%d+s left  ", out[201])
   end)
 
-  it("counts what happens between steps, and leaves out what comes before the first", function()
+  it("counts the time between steps, but not the time before the first", function()
     local out = lines(5, { 1000, 2, 2, 50, 2 })
     assert.matches("  0%.50 steps/s  6s left", out[2])
     assert.matches("  0%.06 steps/s  18s left", out[4])
     assert.matches("  0%.07 steps/s  0s left", out[5])
   end)
 
-  it("rewrites a line on a terminal, and keeps those that are due in a file", function()
+  it("rewrites one line on a terminal, and appends lines to a file at intervals", function()
     local real, path = io.stdout, os.tmpname()
     local p = progress.new(3, 2, nil, function() return 0 end)
     local _ <close> = setmetatable({}, { __close = function()
@@ -72,7 +72,7 @@ describe("trainer.progress", function()
       .. "\n@saved\n@for the file\n", (base.read_file(path):gsub(date, "@")))
   end)
 
-  it("tells no time left where the end is not known", function()
+  it("reports no time left when the last step is unknown", function()
     local last = lines(0, { 1, 2, 2 })[3]
     assert.matches("^step 3  loss", last)
     assert.is_nil(last:find(" left", 1, true))

@@ -1,5 +1,5 @@
---- What is drawn for a sample, as the compiled micro-step sees it: noise, time and caption drop are
--- functions of seed, epoch and sample alone, each with a stream of its own.
+--- Random numbers of a sample, as the compiled micro-step gets them: noise, time and caption drop
+-- depend on seed, epoch and sample alone, each by a random stream of its own.
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -12,7 +12,7 @@ local rflow = require "moonreel.diffusion.rflow"
 local SAMPLES, DROP = 64, 0.5
 local SHAPE = {frames = 1, height = 16, width = 16, batch = SAMPLES, text = 8, masked = false}
 
--- a micro-step that tells what it draws and gets, beside the loss
+-- a micro-step that returns its random numbers and inputs in addition to the loss
 local function open_step()
   local pipe = pipeline.new({vae = {type = "dct"},
     text_encoder = {type = "bytes", width = 16, rows = 16, max_length = 8, num_heads = 2},
@@ -71,7 +71,7 @@ local function draw(change)
   return drawn
 end
 
--- samples for which two draws agree
+-- number of samples for which two draws agree
 local function agreements(a, b, name)
   local n = 0
   for i = 1, SAMPLES do
@@ -80,28 +80,28 @@ local function agreements(a, b, name)
   return n
 end
 
--- the normal behind a time of the logit-normal method
+-- the normal number behind a time of the logit-normal method
 local function normal_of(t) return -math.log(1000 / t - 1) end
 
-describe("what is drawn for a sample", function()
-  it("is the same again for the same seed, epoch and samples", function()
+describe("the random numbers of a sample", function()
+  it("are the same for the same seed, epoch and samples", function()
     assert.same(draw(), draw())
   end)
 
-  it("depends on the seed, on the epoch and on the sample", function()
+  it("depend on the seed, on the epoch and on the sample", function()
     local first = draw()
     for what, change in pairs{seed = {seed = 6}, epoch = {epoch = 3},
         sample = {keys = keys_from(1100)}} do
       local other = draw(change)
       assert.equal(0, agreements(first, other, "noise"), "noise, other " .. what)
       assert.equal(0, agreements(first, other, "t"), "t, other " .. what)
-      -- a coin falls on the same side half of the time
+      -- two independent coins agree half of the time
       local same = agreements(first, other, "drop")
       assert.is_true(same > 12 and same < 52, ("drop, other %s: %d"):format(what, same))
     end
   end)
 
-  it("does not depend on the place in the batch, nor on the other samples", function()
+  it("do not depend on the place in the batch or on the other samples", function()
     local keys = keys_from(100)
     local first = draw()
     keys[1], keys[2], keys[40] = keys[2], keys[1], 7
@@ -117,7 +117,7 @@ describe("what is drawn for a sample", function()
     assert.are_not.equal(first.t[40], moved.t[40])
   end)
 
-  it("comes from streams that have nothing in common", function()
+  it("come from independent streams", function()
     local drawn = draw()
     local each = #drawn.noise_values // SAMPLES
     local coins = {t = 0, noise = 0, mask = 0}
@@ -137,7 +137,7 @@ describe("what is drawn for a sample", function()
     end
   end)
 
-  it("has the distribution that its name says", function()
+  it("have the distribution of their name", function()
     local drawn, sum, squares, dropped = draw(), 0, 0, 0
     for _, v in ipairs(drawn.noise_values) do
       sum, squares = sum + v, squares + v * v
@@ -151,13 +151,13 @@ describe("what is drawn for a sample", function()
     assert.near(SAMPLES * DROP, dropped, 16)
   end)
 
-  it("takes mean and deviation of the logit-normal times, and whole or uniform times", function()
+  it("use mean and deviation of the logit-normal times, and whole or uniform times", function()
     local plain = draw().t
     local moved = draw{scheduler = {loc = 0.5, scale = 2}}.t
     local uniform = draw{scheduler = {sample_method = "uniform"}}.t
     local whole = draw{scheduler = {sample_method = "uniform", use_discrete_timesteps = true}}.t
     for b = 1, SAMPLES do
-      -- the time is f32: near its ends the normal behind it is known to few digits
+      -- the time is f32: near its ends it determines only few digits of the normal number
       assert.near(0.5 + 2 * normal_of(plain[b]), normal_of(moved[b]), 1e-2)
       assert.equal(math.floor(uniform[b]), whole[b])
     end

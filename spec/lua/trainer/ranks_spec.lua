@@ -1,4 +1,4 @@
---- A checkpoint that several ranks wrote resumes as one of a single rank.
+--- One rank resumes from a checkpoint that several ranks wrote.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
 local by_ranks = dofile "spec/support/by_ranks.lua"
 local ckpt = require "moonreel.ckpt"
@@ -24,7 +24,7 @@ describe("a checkpoint of several ranks", function()
     return pcall(trainer.run, s, { write = function() end })
   end
 
-  it("resumes at one rank, bit for bit, and names a file that is missing", function()
+  it("resumes on one rank bit for bit, and an error names a missing file", function()
     assert(train())
     local dir = demo_data.run_dir(out, "ranks")
     assert.is_true(os.rename(ckpt.dir(dir, 4), out .. "/whole"))

@@ -1,5 +1,5 @@
---- What recomputes where the recipe leaves that to the run: the fewest blocks with which a step
--- fits, in a plan as in a run, with the same bits, and again in a run that goes on.
+--- What recomputes when the recipe leaves the choice to the run: the fewest blocks with which a
+-- step fits, in a plan and in a run, with the same bits, and the same after a resume.
 -- Covers: lua/moonreel/trainer/programs.lua lua/moonreel/plan/init.lua
 local ckpt = require "moonreel.ckpt"
 local compiled = require "moonreel.plan.compiled"
@@ -29,7 +29,7 @@ describe("trainer.recompute", function()
     end)
   end
 
-  it("goes from nothing to all blocks, those first that cost least for what they free", function()
+  it("goes from no block to all, first those with the least cost for each byte", function()
     local c, list = choices {}, {}
     for n = 0, c.size do
       list[#list + 1] = recompute.text(c:at(n))
@@ -37,12 +37,12 @@ describe("trainer.recompute", function()
     assert.same({ "nothing", "{0, 0}", "{0, 1}", "{0, 2}", "{0, 3}", "{1, 3}", "{2, 3}" }, list)
   end)
 
-  it("counts what is done again, of steps of one kind as often as there are such", function()
+  it("counts recomputed operations of steps of one kind by the number of such steps", function()
     assert.equal(7 + 3 * 5, recompute.operations { { flop = 100 }, { flop = 7, again = true },
       { flop = 5, again = true, count = 3 } })
   end)
 
-  it("finds the first that fits, the last where none does, and asks no more than it has to",
+  it("finds the first choice that fits, or the last, with few measurements",
     function()
     for first = 0, 7 do
       local asked, c = 0, choices {}
@@ -60,14 +60,14 @@ describe("trainer.recompute", function()
     end
     local report = {}
     assert.is_false(choices(report):first(function() return true end))
-    assert.same({}, report) -- nothing is measured where everything fits
+    assert.same({}, report) -- nothing is measured when everything fits
   end)
 end)
 
 describe("a plan with grad_ckpt_settings = auto", function()
   local bake = small_plan.bake
 
-  -- the choice of the first bucket, what it takes and its arena, with so much memory
+  -- the choice of the first bucket, its memory and its arena, for this much memory
   local function planned(memory, gpus, ...)
     local m = small_plan.machine(memory)
     local cache <close> = compiled.new(m)
@@ -77,7 +77,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
     return row, open
   end
 
-  it("recomputes nothing with room, and the less room there is the more, never one too many",
+  it("recomputes more blocks in less memory, never one more than necessary",
     function()
     local auto = "grad_ckpt_settings=auto"
     local row = planned(1e12, 1, auto)
@@ -95,7 +95,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
       local n = row.recomputes and 1 + row.recomputes[1] + row.recomputes[2] or 0
       assert.is_true(n >= before and n > 0)
       seen[n], before = true, n
-      -- it is that of the list, and one block less has no room
+      -- the choice is in the list, and one block less does not fit
       local list = ("grad_ckpt_settings={%d,%d}"):format(table.unpack(row.recomputes))
       assert.equal(row.total, planned(memory, 1, list).total)
       assert.equal(row.bytes.arena, planned(memory, 1, list).bytes.arena)
@@ -111,7 +111,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
     assert.is_true(#seen > 3)
   end)
 
-  it("takes one choice for all buckets where ranks share weights, that of the fullest", function()
+  it("makes one choice for all buckets when ranks share weights, by the fullest bucket", function()
     local function all(zero)
       local _, open = planned(1e12, 2, "grad_ckpt_settings=auto",
         "plugin_config.zero_stage=" .. zero)
@@ -135,7 +135,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
     assert.are_not.equal("nothing", alike[1])
   end)
 
-  it("takes the word and a list of two alone", function()
+  it("accepts only the word and a list of two", function()
     for _, value in ipairs { "all", "{1}", "3" } do
       fails("MR_E_USAGE", "grad_ckpt_settings=" .. value .. ": grad_ckpt_settings: expected a list "
         .. "of 2 integer of at least 0, or \"auto\", or none", settings.bake,
@@ -144,7 +144,7 @@ describe("a plan with grad_ckpt_settings = auto", function()
   end)
 end)
 
--- runs by ranks that have some bytes for a micro-step, one after another
+-- runs with ranks that have these bytes for a micro-step, one after another
 local TRAIN = [[
 local base, programs = require "moonreel.core.base", require "moonreel.trainer.programs"
 local new, rank = programs.new, tonumber(os.getenv "MOONREEL_RANK" or "0")
@@ -166,7 +166,7 @@ end
 ]]
 
 describe("a run with grad_ckpt_settings = auto", function()
-  -- {room, words...} of each run; gives what was said
+  -- {room, words...} of each run; returns the output
   local function train(size, runs)
     local script = out .. "/train.lua"
     require("moonreel.core.base").replace_file(script, TRAIN)
@@ -182,7 +182,7 @@ describe("a run with grad_ckpt_settings = auto", function()
     return program.output(list)
   end
 
-  -- losses of its steps; the choices of its first buckets; the record of its newest checkpoint
+  -- losses of all steps, choices of the first buckets, and record of the newest checkpoint
   local function report(name)
     local losses, choices, dir = {}, {}, demo_data.run_dir(out, name)
     for entry in run.entries(dir) do
@@ -195,7 +195,7 @@ describe("a run with grad_ckpt_settings = auto", function()
     return losses, choices, newest.manifest.run_state.recompute, ckpt.steps(dir)[1]
   end
 
-  it("chooses by what is free, says it, keeps the bits, and chooses the same again", function()
+  it("chooses by free memory, keeps all bits and repeats the choice after a resume", function()
     local auto = "grad_ckpt_settings=auto"
     local text = train(1, { { "1e12", "name=plain" }, { "1e12", "name=room", auto },
       { "8e6", "name=tight", auto } })
@@ -217,14 +217,14 @@ describe("a run with grad_ckpt_settings = auto", function()
     local _, again, same = report "tight"
     assert.same(fewer, again)
     assert.same(record, same)
-    -- what was taken before has no room any more
+    -- the choice of before does not fit any more
     train(1, { { "1e6", "name=tight", "load=" .. dir, auto, "steps=4" } })
     for _, choice in pairs(select(3, report "tight")) do
       assert.same({ 3, 3 }, choice)
     end
   end)
 
-  it("lets ranks that share weights agree by the one that has least", function()
+  it("makes ranks that share weights agree on the choice of the fullest rank", function()
     local words = { "1e12,8e6", "name=zero", "plugin_config.zero_stage=3",
       "grad_ckpt_settings=auto" }
     train(2, { words, { "1e12", "name=zero_plain", "plugin_config.zero_stage=3" } })

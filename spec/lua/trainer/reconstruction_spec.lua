@@ -1,4 +1,4 @@
---- An autoencoder that trains: its losses and their gradients, which half moves, a run of both
+--- Training of an autoencoder: its losses and their gradients, which half trains, and a run of both
 -- stages and of a model on their latents, resumed bit for bit.
 -- Covers: lua/moonreel/trainer/reconstruction.lua lua/moonreel/trainer/statistics.lua
 -- Covers: lua/moonreel/models/opensora_vae/losses.lua recipes/tiny/vae.lua
@@ -18,7 +18,7 @@ local sample = require "moonreel.sample"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
 
--- two pieces in time, the second one short; sizes that are no whole cells
+-- two pieces in time, the second one short; sizes that are not multiples of a cell
 local SHAPE = { frames = 5, height = 9, width = 12, batch = 2, text = 0 }
 
 local function new_pipe(trains, kl_weight)
@@ -48,7 +48,7 @@ end
 
 describe("trainer.reconstruction", function()
   for _, trains in ipairs { "pictures", "frames" } do
-    it("has the gradient of its loss: " .. trains, function()
+    it("computes the gradient of its loss: " .. trains, function()
       local pipe, run, step = opened(trains, regions.gradients())
       local batch, checked = new_batch(), 0
       step:run(batch)
@@ -77,7 +77,7 @@ describe("trainer.reconstruction", function()
       assert.is_true(checked > 8)
     end)
 
-    it("moves one half alone, and less comes back wrong: " .. trains, function()
+    it("trains one half only, and the error becomes smaller: " .. trains, function()
       local pipe, run, step = opened(trains, regions.adamw())
       local frozen = run:read("frozen", "f32", 0, { pipe.params:elements(true) }):bytes()
       local update, batch, first, last = optim.new(run, pipe.params), new_batch(), nil, nil
@@ -92,7 +92,7 @@ describe("trainer.reconstruction", function()
     end)
   end
 
-  it("weighs how far the latent is from a standard normal", function()
+  it("computes how far the latent is from a standard normal", function()
     local function losses(weight)
       local _, _, step = opened("frames", regions.gradients(), weight)
       step:run(new_batch())
@@ -118,7 +118,7 @@ describe("trainer.reconstruction", function()
     end)(), "u8")
     step:run(batch)
     local turned = step.prog:get("per_sample"):totable()
-    -- the variance of a channel is summed over the batch in its order
+    -- the variance of a channel is summed in the order of the batch
     assert.near(losses[1], turned[2], 1e-5 * losses[1])
     assert.near(losses[2], turned[1], 1e-5 * losses[2])
     assert.is_true(math.abs(losses[1] - losses[2]) > 1e-3)
@@ -132,7 +132,7 @@ describe("stages of an autoencoder and a model on its latents", function()
     demo_data.remove()
   end)
 
-  -- words for the settings of a stage at a size of nothing
+  -- options that make a stage very small
   local function words(stage, prefix, ...)
     local list, record = {}, stage == "clips" and "vae." or "model."
     local function add(key, text) list[#list + 1] = prefix .. key .. "=" .. text end
@@ -166,7 +166,7 @@ describe("stages of an autoencoder and a model on its latents", function()
     assert.matches("run .-/stages/clips:.-done: step 2", demo_data.moonreel(table.unpack(all)))
   end)
 
-  it("have what their losses are made of in the journal", function()
+  it("write the parts of their losses to the journal", function()
     for _, stage in ipairs { "pictures", "frames" } do
       local weight = settings.bake("tiny/vae", {}, { stage = stage }).vae_loss_config.kl_loss_weight
       local lines = 0
@@ -185,7 +185,7 @@ describe("stages of an autoencoder and a model on its latents", function()
   local function newest(run_path) return ckpt.dir(run_path, ckpt.steps(run_path)[1]) end
 
   for _, stage in ipairs { "pictures", "frames" } do
-    it("go on with the same bits: " .. stage, function()
+    it("resume with the same bits: " .. stage, function()
       local whole = demo_data.run_dir(out, "whole") .. "/stages/"
       local function train(...)
         local more = { "name=cut-" .. stage, ... }
@@ -205,7 +205,7 @@ describe("stages of an autoencoder and a model on its latents", function()
     end)
   end
 
-  it("leave an autoencoder under its released names, whose latents are normal", function()
+  it("save an autoencoder under its released names, whose latents are normal", function()
     local whole = demo_data.run_dir(out, "whole")
     local pictures <close> = ckpt.open(newest(whole .. "/stages/pictures"))
     local frames <close> = ckpt.open(newest(whole .. "/stages/frames"))
@@ -221,7 +221,7 @@ describe("stages of an autoencoder and a model on its latents", function()
     end
   end)
 
-  it("are rendered from with the autoencoder of the stage before", function()
+  it("are rendered with the autoencoder of the stage before", function()
     local whole = demo_data.run_dir(out, "whole")
     local sampler <close> = sample.open(whole)
     local clip = sampler:render { prompts = { "a red circle" }, seeds = { 1 }, steps = 1 }[1]

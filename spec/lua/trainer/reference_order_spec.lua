@@ -1,5 +1,5 @@
---- A run in the order of a reference: what it leaves out is said, it goes on as it would have, and
--- what cannot be in that order is refused.
+--- A run in the order of a reference. It reports what it leaves out, resumes in the same order, and
+-- is refused when that order does not support a setting.
 -- Covers: lua/moonreel/trainer/samples.lua lua/moonreel/data/place.lua
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -31,7 +31,7 @@ describe("a run in the order of a reference", function()
     return ok, result, table.concat(lines, "\n")
   end
 
-  it("thins clips to a rate and tells captions so; what a loader does not do is refused",
+  it("reduces clips to a frame rate and adds it to captions, or refuses to",
     function()
     local text = "dataset.type=video_text"
     assert.is_true((train("thinned", 2, "compat=opensora-2.0", text, "dataset.fps_max=4",
@@ -53,7 +53,7 @@ describe("a run in the order of a reference", function()
     assert.is_true((train("square", 1, text, "dataset.transform_name=center")))
   end)
 
-  -- 1.2 takes no clip of 6 frames for 6
+  -- 1.2 refuses clips of 6 frames for a bucket of 6
   local SHORTER = "bucket_config.32px.5=(1.0, 8)"
 
   for compat, config in pairs { ["opensora-1.2"] = SHORTER,
@@ -62,7 +62,7 @@ describe("a run in the order of a reference", function()
     local words = { "compat=" .. compat, config, "ckpt_every=4", compat == "opensora-1.2"
       and "bucket_config.32px.6=(0.0, 8)" or nil }
 
-    it(("of %s leaves out what is no whole batch, and goes on"):format(compat), function()
+    it(("of %s leaves out incomplete batches, and resumes"):format(compat), function()
       -- two epochs and a part of a third one
       local s = bake(name, 1, table.unpack(words))
       local index <close> = data.open(demo_data.path())
@@ -74,7 +74,7 @@ describe("a run in the order of a reference", function()
       assert.matches("left out: %d+ samples, left over from whole batches, which the reference "
         .. "leaves out", log)
       local whole = demo_data.run_dir(out, name)
-      -- a slow disk skips saves: from the last one but one that is there
+      -- a slow disk skips saves: resumes from the second newest checkpoint that exists
       ok, problem = train(name .. "-parts", steps, "load=" .. whole .. "@"
         .. ckpt.steps(whole)[2], table.unpack(words))
       assert.is_true(ok, tostring(problem))
@@ -86,7 +86,7 @@ describe("a run in the order of a reference", function()
       for _, tensor in ipairs(x:names()) do
         assert.equal(0, x:compare(y, tensor).differing, tensor)
       end
-      -- the checkpoint stands where that many draws lead
+      -- the checkpoint is at the position after that many draws
       draws:skip(steps - 1)
       local last = draws:next()
       assert.matches("\nepoch " .. last.epoch .. "\ndraw " .. last.number + 1 .. "\n",
@@ -94,7 +94,7 @@ describe("a run in the order of a reference", function()
     end)
   end
 
-  it("does not go on with other batches, but with the next epoch", function()
+  it("resumes at the next epoch after the batch size has changed", function()
     local from = "load=" .. demo_data.run_dir(out, "opensora12")
     local other = { from, "compat=opensora-1.2", "bucket_config.32px.6=(0.0, 8)",
       (SHORTER:gsub("8%)", "5)")) }
@@ -111,7 +111,7 @@ describe("a run in the order of a reference", function()
     assert.matches("the data begin again with epoch 3", log)
   end)
 
-  it("refuses what that order does not have", function()
+  it("refuses settings that its order does not support", function()
     for words, want in pairs {
       ["tail=carry"] = 'tail = "carry": the order of a reference drops',
       ["share_out=lpt"] = "in the order of a reference ranks take turns",

@@ -1,4 +1,5 @@
---- What renderings of a run take: predicted, measured, and no more than the recipe allows.
+--- The time of a run's renderings: predicted, measured, and limited to a share that the recipe
+-- sets.
 -- Covers: lua/moonreel/trainer/rendering_cost.lua lua/moonreel/trainer/renderings.lua
 -- lua/moonreel/sample/cost.lua
 local base = require "moonreel.core.base"
@@ -7,8 +8,8 @@ local folder = require "spec.support.folder"
 local rendering_cost = require "moonreel.trainer.rendering_cost"
 local run = require "moonreel.run"
 
-describe("what renderings take", function()
-  -- a run that has trained for this many seconds
+describe("the cost of renderings", function()
+  -- the cost in a run that has trained for this many seconds
   local function cost(most_share, seconds, predicted_s, ...)
     local one = rendering_cost.new { most_share = most_share, on = "device" }
     one.began, one.predicted_s = base.now_s() - seconds, predicted_s
@@ -18,17 +19,17 @@ describe("what renderings take", function()
     return one
   end
 
-  it("is too much where one more would have a larger share of the time", function()
+  it("is too large when one more rendering would exceed the share", function()
     -- 10 of 90 + 10 seconds
     assert.near(0.1, cost(0.09, 90, 10):excess(), 1e-3)
     assert.is_nil(cost(0.11, 90, 10):excess())
-    -- what they took counts before what was predicted: 20 + 20 of 180 + 20
+    -- measured times replace the prediction: 20 + 20 of 180 + 20
     assert.near(0.2, cost(0.19, 180, 1, 20):excess(), 1e-3)
     assert.is_nil(cost(0.21, 180, 1, 20):excess())
     assert.is_nil(cost(0, 1, 1e9, 1e9):excess())
   end)
 
-  it("is the middle of them, and held against the prediction", function()
+  it("is the median of the measured times, compared with the prediction", function()
     local one = cost(0, 100, 4, 5, 3, 9)
     local facts = one:facts()
     assert.same({ 3, 5, 4, 17 }, { facts.n, facts.measured_s, facts.predicted_s, facts.spent_s })
@@ -44,7 +45,7 @@ describe("what renderings take", function()
     assert.same({ "0.27 s", "12.3 s" }, { rendering_cost.text(0.274), rendering_cost.text(12.34) })
   end)
 
-  it("has bytes in the process of a run on processors: weights, programs, a checkpoint", function()
+  it("includes the bytes of weights, programs and a checkpoint in a CPU run", function()
     local settings = require("moonreel.settings").bake("tiny/demo", { "model.depth=1",
       "sampling.every=5", "sampling.on=device", "scheduler.num_sampling_steps=1",
       'sampling.prompts={"a"}' })
@@ -60,7 +61,7 @@ describe("what renderings take", function()
     assert.equal(least + 5e6, bytes(5000000))
   end)
 
-  it("is what a processor does for it beside a run, however long the run lets it wait", function()
+  it("in another process is its processor time, not the time that it waits", function()
     local one = rendering_cost.new { most_share = 0, on = "host" }
     one.predicted_s = 4
     one:took { seconds = 60, cpu_s = 5 }
@@ -92,7 +93,7 @@ describe("what renderings take", function()
     cost_of.programs, cost_of.around = programs, around
   end)
 
-  it("is what one takes that is made, where that is short", function()
+  it("is measured by one short rendering", function()
     local cost_of = require "moonreel.sample.cost"
     local whole, seen = cost_of.whole, 0
     function cost_of.whole(...)
@@ -104,18 +105,18 @@ describe("what renderings take", function()
     assert.is_true(seen == 1 and took > 0.005 and took < 5, took)
   end)
 
-  it("has a checkpoint that is opened in it, all of whose bytes are read", function()
+  it("includes reading all bytes of a checkpoint", function()
     local settings = small()
     local function seconds(bytes) return on(settings, 1, { saved_bytes = bytes, fresh = false }) end
     seconds(0)
     local least = seconds(0)
     assert.is_true(least > 0.005 and least < 5, least)
-    -- no disk and no hash is quicker than 1 TB/s
+    -- the limit of any disk and hash is 1 TB/s
     assert.is_true(seconds(1e13) > 10 + least)
   end)
 end)
 
-describe("a run that may render little of its time", function()
+describe("a run whose renderings may take little of its time", function()
   local dir = folder.new()
   teardown(function()
     dir:remove()
@@ -142,7 +143,7 @@ describe("a run that may render little of its time", function()
   end
 
   for _, on in ipairs { "host", "device" } do
-    it("leaves out all but the last one, on the " .. on, function()
+    it("leaves out all renderings but the last, on the " .. on, function()
       local said = train(on, "steps=15", "sampling.on=" .. on, "sampling.most_share=0.00001")
       local report, last = lines(on)
       assert.same({ "10 skip", "15 rendered", "5 skip" }, (function()
@@ -160,7 +161,7 @@ describe("a run that may render little of its time", function()
       assert.equal(1, last.renderings.n)
       assert.is_true(last.renderings.predicted_s > 0 and last.renderings.measured_s > 0
         and last.renderings.share > 0)
-      -- a launch that goes on does not make them later
+      -- a resumed run does not make them later
       train(on, "steps=15", "load=latest")
       assert.equal(3, #lines(on))
       assert.matches("samples of step 10, recipe: not rendered: renderings would take",

@@ -46,7 +46,7 @@ describe("a run with sampling.every", function()
     end
     return list
   end
-  -- step -> how many lines of a journal say that it was rendered
+  -- step -> number of journal lines about a rendering of it
   local function report(name, event)
     local steps = {}
     for line in run.entries(run_dir(name)) do
@@ -56,7 +56,7 @@ describe("a run with sampling.every", function()
     end
     return steps
   end
-  -- each of the steps is rendered once and whole, and nothing else is left
+  -- each of these steps has one complete rendering, and no other files remain
   local function expect_rendered(name, steps)
     local want = {}
     for _, step in ipairs(steps) do
@@ -70,19 +70,19 @@ describe("a run with sampling.every", function()
   end
 
   for _, on in ipairs { "host", "device" } do
-    it("renders its checkpoints on the " .. on .. ", the last one too", function()
+    it("renders its checkpoints on the " .. on .. ", also the last", function()
       local done = train(on, "steps=25", "sampling.on=" .. on, "tensorboard=true")
       assert.equal(0, done.exit, done.output)
       expect_rendered(on, { 10, 20, 25 })
       assert.matches("step 20 is rendered: [^\n]*samples/step20/recipe, [%d.]+ s", done.output)
-      -- none of them is new to a launch that has nothing to do, and there is one more behind
+      -- a launch with nothing to do renders nothing again; one more step has one more rendering
       done = train(on, "steps=30", "load=latest")
       assert.equal(0, done.exit, done.output)
       expect_rendered(on, { 10, 20, 25, 30 })
     end)
   end
 
-  it("evaluates its checkpoints, the last one too, beside what it renders", function()
+  it("evaluates the loss of its checkpoints, also of the last, in addition to rendering", function()
     local EVALUATED = { "eval.every=20", "num_eval_timesteps=2", "dataset.hold_back=6",
       "eval_ema=true" }
     local function evaluated(name, ...)
@@ -108,7 +108,7 @@ describe("a run with sampling.every", function()
       assert.matches("step 20 is evaluated: loss %d", done.output)
       assert.same({ "lock" }, base.list_dir(run_dir(name) .. "/samples/.watch/loss"))
     end
-    -- both at once, each at its own steps
+    -- both in one run, each at its own steps
     local done = evaluated("both", "sampling.on=device", "scheduler.num_sampling_steps=2",
       "sampling.every=30", "sampling.seeds={1}", 'sampling.prompts={"a"}')
     assert.equal(0, done.exit, done.output)
@@ -127,7 +127,7 @@ describe("a run with sampling.every", function()
     assert.is_nil(run_dir "refused")
   end)
 
-  it("trains the same bits as without", function()
+  it("trains the same bits as without renderings", function()
     local done = run_words(plain("plain", "steps=20", "ckpt_every=10"))
     assert.equal(0, done.exit, done.output)
     assert.equal(0, train("every", "steps=20").exit)
@@ -138,7 +138,7 @@ describe("a run with sampling.every", function()
     end
   end)
 
-  it("renders by the first of several ranks", function()
+  it("renders on the first of several ranks", function()
     for _, on in ipairs { "host", "device" } do
       local done = train("two" .. on, "steps=20", "-n", "2", "sampling.on=" .. on)
       assert.equal(0, done.exit, done.output)
@@ -146,7 +146,7 @@ describe("a run with sampling.every", function()
     end
   end)
 
-  it("renders a step again that it has gone back over, beside what it was", function()
+  it("renders a step again after a rollback, in another folder", function()
     for _, on in ipairs { "host", "device" } do
       local name, list = "back" .. on, { process.program(), "spec/support/spiked_run.lua",
         json.encode { draws = { ["26"] = 50, ["27"] = 50,
@@ -160,7 +160,7 @@ describe("a run with sampling.every", function()
       assert.equal(0, done.exit, done.output)
       local back = lines_of(name, "rollback")
       assert.equal(1, #back)
-      -- 25 was saved twice; beside the run the first one may not have been rendered in time
+      -- step 25 was saved twice; the first save may be gone before it is rendered
       local again = report(name)
       assert.is_true(again[25] == 2 or on == "host" and again[25] == 1)
       again[25] = nil
@@ -173,7 +173,7 @@ describe("a run with sampling.every", function()
     end
   end)
 
-  it("goes on when a rendering fails, says so and records it", function()
+  it("continues after a rendering that failed, and reports and records it", function()
     for _, on in ipairs { "host", "device" } do
       local name = "fails" .. on
       local done = train(name, "steps=20", "sampling.height=16384", "sampling.width=16384",
@@ -186,7 +186,7 @@ describe("a run with sampling.every", function()
     end
   end)
 
-  it("goes on when its prompt file is damaged while it trains, and says what is wrong", function()
+  it("continues when its prompt file becomes invalid, and reports what is wrong", function()
     for _, on in ipairs { "host", "device" } do
       local file = dir:write("prompts.txt", "a\n")
       local script = dir:write("damage.lua", ([[
@@ -213,7 +213,7 @@ describe("a run with sampling.every", function()
     end
   end)
 
-  it("leaves to the next launch what a request to stop ends", function()
+  it("leaves renderings that a request to stop ended to the next launch", function()
     local done = signalled("TERM", [[
       local look = require("moonreel.trainer.renderings").look
       require("moonreel.trainer.renderings").look = function(r)
@@ -229,7 +229,7 @@ describe("a run with sampling.every", function()
       run_dir "stopped")))
   end)
 
-  it("renders each checkpoint once when it is killed and started again", function()
+  it("renders each checkpoint once after a kill and a restart", function()
     local log, seed = out .. "/log", tonumber(os.getenv "MOONREEL_SEED" or 1)
     local kills = tonumber(os.getenv "MOONREEL_KILLS" or 3)
     print(("seed %d"):format(seed))
@@ -251,7 +251,7 @@ describe("a run with sampling.every", function()
     expect_rendered("killed", steps)
   end)
 
-  it("refuses before it begins what could not be rendered", function()
+  it("refuses, before its first step, what it could not render", function()
     local latin, none = dir:write("latin.txt", "caf\xE9\n"), dir:write("none.txt", "\n")
     local braces = dir:write("braces.txt", "a {b}\n")
     for word, message in pairs { ["sampling.prompts=none"] = "no prompt; try: ",

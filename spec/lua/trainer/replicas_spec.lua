@@ -1,12 +1,12 @@
---- A bit that is turned over in what ranks hold of the same is found, and whose it is.
+--- A flipped bit in a copy of data that several ranks hold is detected, and so is the rank.
 -- Covers: lua/moonreel/trainer/replicas.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
 
--- a run that compares after every update; behind a step one rank turns over the lowest bit of an
--- element
+-- A run that compares replicas after every update. After a step, one rank flips the lowest bit of
+-- an element.
 local TRAIN = [[
 local T = require "moonreel.core.tensor"
 local loop, replicas = require "moonreel.trainer.loop", require "moonreel.trainer.replicas"
@@ -38,7 +38,7 @@ describe("replicas", function()
     demo_data.remove()
   end)
 
-  -- exit code and output of three steps, with a bit turned over on a rank
+  -- exit code and output of three steps, with a flipped bit on a rank
   local function train(size, rank, region, at, ...)
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), "-n",
       tostring(size), script, tostring(rank), region, tostring(at), "tiny/demo",
@@ -50,8 +50,8 @@ describe("replicas", function()
     return done.exit, done.output
   end
 
-  it("name the one of three that differs, and leave nothing of it", function()
-    -- in the chunk that it owns: two others are believed
+  it("name the one of three ranks that differs, and its state is not saved", function()
+    -- in the part that this rank owns: the two other ranks agree and count as right
     local exit, report = train(3, 1, "w", 50000, "plugin_config.zero_stage=0")
     assert.equal(6, exit, report)
     assert.matches("step 2: rank 1 has other bits of 'w' in bucket 1 than the others: [%w_. ]+\n"
@@ -64,12 +64,12 @@ describe("replicas", function()
       seen, last = entry.kind == "replicas" and entry or seen, entry
     end
     assert.same({ 2, 1 }, { seen.step, seen.compared })
-    -- the run ended for it
+    -- the difference ended the run
     assert.equal("error", last.kind)
     assert.matches("rank 1 has other bits of 'w'", last.text)
   end)
 
-  it("believe the owner of two, look at all that is held twice, and pass what is equal", function()
+  it("of two ranks count the owner's as right, and cover all that two ranks hold", function()
     local exit, report = train(2, 1, "adam_m", 100, "plugin_config.zero_stage=0")
     assert.equal(6, exit, report)
     assert.matches("rank 1 has other bits of 'adam_m'", report)
@@ -77,7 +77,7 @@ describe("replicas", function()
     assert.equal(6, exit, report)
     assert.matches("rank 1 has other bits of 'frozen' than rank 0, and one of the two is right",
       report)
-    -- of its own part there is no other
+    -- only one rank holds its own part, so nothing is compared
     exit, report = train(2, 0, "w.1", 3, "plugin_config.zero_stage=3")
     assert.equal(0, exit, report)
   end)

@@ -1,4 +1,4 @@
--- What a restart may change: dataplane 4.8, and what each differing field does.
+-- What a restart may change: dataplane 4.8, and the effect of each field that differs.
 -- Covers: lua/moonreel/data/place.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -14,7 +14,7 @@ describe("a restart", function()
     demo_data.remove()
   end)
 
-  -- train to a step; returns ok, code or error, lines of the log
+  -- trains to a step; returns ok, code or error, lines of the log
   local function train(steps, ...)
     local s = settings.bake("tiny/demo",
       { "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "threads=1", "warmup_steps=2",
@@ -34,7 +34,7 @@ describe("a restart", function()
     dir = out .. "/001-run"
   end)
 
-  -- the newest checkpoint stays that of step 2: each try has a copy
+  -- each case has a copy of the run, so the newest checkpoint stays that of step 2
   local function restart(...)
     os.execute(("rm -rf '%s/copy' && cp -r '%s' '%s/copy'"):format(out, dir, out))
     return train(3, "load=" .. out .. "/copy", ...)
@@ -52,7 +52,7 @@ describe("a restart", function()
       .. "{ 1.0, 4 } now by bucket_config.32px.6.2=4: the run continues with it, and differs "
       .. "from here on",
   } do
-    it("goes on with " .. change .. (line and ", and says so" or ""), function()
+    it("continues with " .. change .. (line and ", and reports it" or ""), function()
       local ok, code, log = restart(change)
       assert.is_true(ok, tostring(code))
       assert.equal(line or nil,
@@ -68,7 +68,7 @@ describe("a restart", function()
     ["model.mlp_ratio=2"] = { "MR_E_RECIPE", "model.mlp_ratio: 4.0 .* 2.0 now by "
       .. "model.mlp_ratio=2: refused\n  try: %-%-ckpt%-path" },
   } do
-    it("refuses " .. change .. ", with the reason and what to do", function()
+    it("refuses " .. change .. ", with the reason and a proposal", function()
       local ok, problem = restart(change)
       assert.is_false(ok)
       assert.equal(wants[1], problem.code)
@@ -76,7 +76,7 @@ describe("a restart", function()
     end)
   end
 
-  it("keeps who is left out of the next epoch in its checkpoints, whatever became of the list",
+  it("keeps the quarantine of the next epoch in checkpoints, even without its file",
     function()
     local copy = out .. "/copy"
     os.execute(("rm -rf '%s' && cp -r '%s' '%s'"):format(copy, dir, copy))
@@ -103,7 +103,7 @@ describe("a restart", function()
   end)
 
   for _, change in ipairs { "bucket_config.32px.6.1=0.5", "resolutions.32px.pixels=1000" } do
-    it("goes on with " .. change .. ", without what the epoch has trained", function()
+    it("continues with " .. change .. ", without the samples that the epoch trained", function()
       local ok, code, log = restart(change)
       assert.is_true(ok, tostring(code))
       local samples = log:match("the bucket rule changed: (%d+) samples that epoch 0 has "
@@ -113,7 +113,7 @@ describe("a restart", function()
       if change:find("pixels") then
         return
       end
-      -- and so does what goes on from there, which knows those samples by their list alone
+      -- a later resume leaves out those samples too, which it knows by their list alone
       local again, problem, more = train(4, "load=" .. out .. "/copy", change)
       assert.is_true(again, tostring(problem))
       assert.matches("left out: " .. samples .. " samples, trained in this epoch", more)
@@ -124,7 +124,7 @@ describe("a restart", function()
     end)
   end
 
-  it("begins an epoch again for another seed, when that is asked for", function()
+  it("begins an epoch again with another seed, when that is asked for", function()
     local ok, code, log = restart("seed=8", "data_change=next")
     assert.is_true(ok, tostring(code))
     assert.matches("the data begin again with epoch 1\n", log)
@@ -134,7 +134,7 @@ describe("a restart", function()
     assert.matches("the data begin again with epoch 0\n", log)
   end)
 
-  it("leaves the position behind with --start-from-scratch, whatever counted by it", function()
+  it("discards the position and all counts with --start-from-scratch", function()
     for _, change in ipairs { "seed=8", "bucket_config.32px.6.1=0.5",
         "resolutions.32px.pixels=1000" } do
       local ok, code, log = restart(change, "start_from_scratch=true")
@@ -143,7 +143,7 @@ describe("a restart", function()
     end
   end)
 
-  it("refuses another data set unless told what to do with it", function()
+  it("refuses another data set unless data_change says how to continue", function()
     local lines = {}
     local folder = demo_data.path():gsub("[^/]*$", "clips/")
     for line in io.lines(folder .. "demo.csv") do
@@ -174,7 +174,7 @@ describe("a restart", function()
     ok, problem, log = restart(fewer, "data_change=next")
     assert.is_true(ok, tostring(problem))
     assert.matches("the data begin again with epoch 1\n", log)
-    -- the same samples in another order are no other data
+    -- the same samples in another order are the same data
     ok, problem, log = restart(turned)
     assert.is_true(ok, tostring(problem))
     assert.matches(report, log)

@@ -1,5 +1,5 @@
--- A resumed run is the same run: design promise 3, reliability P3. MOONREEL_OPTIMIZER=adamw makes
--- it one of AdamW; the recipe's is Muon.
+-- A resumed run is the same run: design promise 3, reliability P3. MOONREEL_OPTIMIZER=adamw trains
+-- with AdamW; the recipe's optimizer is Muon.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/statistics.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -9,7 +9,7 @@ local KILLS, STEPS = 20, 60
 local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 20
 local OPTIMIZER = os.getenv("MOONREEL_OPTIMIZER") or "muon"
 
--- a busy disk takes longer than two steps for a save, and three skipped in a row stop a run
+-- a save on a busy disk takes longer than two steps, and three skipped saves in a row end a run
 local function arguments(out, name, ...)
   return {process.program(), "train", "tiny/demo",
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out,
@@ -25,14 +25,14 @@ local function train(out, name, ...)
   assert.equal(0, result.exit, result.output)
 end
 
-describe("trainer, resumed", function()
+describe("a resumed run", function()
   local out = demo_data.scratch()
   teardown(function()
     os.execute("rm -r '" .. out .. "'")
     demo_data.remove()
   end)
 
-  it("gives the same bits in two uninterrupted runs", function()
+  it("has the same bits in two runs without interruption", function()
     train(out, "first")
     train(out, "second")
     assert.matches("equal: %d+ tensors, bit for bit",
@@ -40,9 +40,9 @@ describe("trainer, resumed", function()
       demo_data.run_dir(out, "second")))
   end)
 
-  it("gives the same bits after " .. KILLS .. " kills at random moments", function()
+  it("has the same bits after " .. KILLS .. " kills at random moments", function()
     print("resume_spec: seed " .. SEED .. " (MOONREEL_SEED)")
-    -- how long a start takes here and now; a life lasts up to some steps longer
+    -- how long a start takes at the moment; a launch lives up to some steps longer
     local begin = base.now_s()
     train(out, "probe", "steps=1")
     local longest_s, kills, life = 1.6 * (base.now_s() - begin), 0, 0
@@ -54,7 +54,7 @@ describe("trainer, resumed", function()
       if result.timed_out then
         kills = kills + 1
       else
-        -- it came to its end: once more from the beginning, with shorter lives
+        -- the run ended before the kills: again from the beginning, with shorter lives
         assert.equal(0, result.exit, result.output)
         os.execute(("rm -r '%s'"):format(demo_data.run_dir(out, "killed")))
         longest_s = longest_s / 2

@@ -25,7 +25,7 @@ describe("a checkpoint of schema 1", function()
     demo_data.remove()
   end)
 
-  it("opens as it was recorded, every byte of it", function()
+  it("opens with every recorded byte", function()
     local c <close> = ckpt.open "spec/core/ckpt/schema1"
     local plain <close> = ckpt.open "spec/core/ckpt/schema1/r00000-of-00001.safetensors"
     c:verify()
@@ -36,13 +36,13 @@ describe("a checkpoint of schema 1", function()
       assert.same(plain:info(name), c:info(name))
       assert.equal(plain:read(name), c:read(name))
     end
-    -- and what other specs rewrite is what was written then
+    -- what other specs rewrite is equal to what was written then
     local recorded = json.decode(base.read_file "spec/core/ckpt/schema1/MANIFEST.json")
     recorded.self = nil
     assert.same(json.encode(recorded), json.encode(schema1.manifest "spec/core/ckpt/schema1"))
   end)
 
-  it("resumes as one of schema 2, bit for bit, and each block is read once", function()
+  it("resumes as one of schema 2 does, bit for bit, and reads each block once", function()
     train("steps=4", "ckpt_every=2")
     local dir = demo_data.run_dir(out, "state")
     assert.same({ 4, 2 }, ckpt.steps(dir))

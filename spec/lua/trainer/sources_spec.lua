@@ -1,4 +1,4 @@
---- A run of several sources: what it draws, where it goes on, what is refused.
+--- A run of several sources: what it draws, where it resumes, what it refuses.
 -- Covers: lua/moonreel/trainer/samples.lua lua/moonreel/data/place.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -52,7 +52,7 @@ describe("a run of several sources", function()
     return of
   end
 
-  it("draws as the weights say, and is the same run after a restart", function()
+  it("draws by the weights, and is the same run after a restart", function()
     local words = { A, B, "dataset.sources.a.weight=3", "ckpt_every=7" }
     local ok, problem, log = train("whole", 14, table.unpack(words))
     assert.is_true(ok, tostring(problem))
@@ -75,7 +75,7 @@ describe("a run of several sources", function()
     end
   end)
 
-  it("ends about where it is expected to, sources gone through again counted", function()
+  it("ends near its expected step, with the epochs of each source counted", function()
     local ok, problem, log = train("ends", 0, A, B, "dataset.sources.a.weight=2", "epochs=1",
       "log_every=1")
     assert.is_true(ok, tostring(problem))
@@ -83,16 +83,16 @@ describe("a run of several sources", function()
     assert.is_true(math.abs(total - done) <= 0.1 * done, total .. " " .. done)
   end)
 
-  it("takes new sources, and lets others go when it is told to", function()
+  it("accepts new sources, and drops others when data_change says so", function()
     assert(train("alone", 3, "dataset.data_path=" .. out .. "/b.mrx"))
     local alone = demo_data.run_dir(out, "alone")
-    -- one index goes on as a source of the same samples; the other one begins
+    -- one index continues as a source of the same samples; the other one begins
     local ok, problem, log = train("alone", 4, "load=latest", A, B)
     assert.is_true(ok, tostring(problem))
     assert.matches("source a: is new, and begins with its first epoch", log)
     local c <close> = ckpt.newest(alone)
     assert.matches("share a %d+ .*\nsource b\n.*\ntaken %d", c.manifest.sampler)
-    -- without it
+    -- without data_change
     ok, problem = train("alone", 5, "load=latest", A)
     assert.is_false(ok)
     assert.equal("MR_E_DATA", problem.code)
@@ -102,7 +102,7 @@ describe("a run of several sources", function()
     assert.is_true(ok, tostring(problem))
   end)
 
-  it("goes on with each source as that one says when its samples are others", function()
+  it("continues each source by its own data_change when its samples differ", function()
     assert(train("swap", 3, A, B))
     local other = "dataset.sources.b.data_path=" .. demo_data.path()
     local ok, problem = train("swap", 4, "load=latest", A, other)

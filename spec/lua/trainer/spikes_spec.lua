@@ -1,10 +1,10 @@
---- What counts as a spike, number by number.
+--- What counts as a spike, value by value.
 local json = require "moonreel.core.json"
 local spikes = require "moonreel.trainer.spikes"
 
 local POLICY = { action = "log", norm_factor = 5, norm_steps = 3, loss_sigmas = 6 }
 
--- steps without a loss of note
+-- steps without losses
 local function add_norms(s, ...)
   local found
   for _, norm in ipairs { ... } do
@@ -13,7 +13,7 @@ local function add_norms(s, ...)
   return found
 end
 
--- `n` norms around one whose median is 1
+-- `n` norms whose median is 1
 local function calm(s, n)
   for i = 1, n do
     assert.is_nil(s:add(1 + (i % 3 - 1) / 10, {}))
@@ -30,7 +30,7 @@ local function losses(group, ...)
 end
 
 describe("a gradient norm", function()
-  it("is a spike with the third step on end above five times the median", function()
+  it("is a spike when it is the third in a row above five times the median", function()
     local s = calm(spikes.new(POLICY), 21)
     assert.is_nil(add_norms(s, 5.1, 5.1))
     local found = s:add(5.1, {})
@@ -40,14 +40,14 @@ describe("a gradient norm", function()
     assert.equal(4, s:add(6, {}).steps)
   end)
 
-  it("does not come at that limit, nor where one in between is small", function()
+  it("is no spike at the limit, or with a small norm in between", function()
     local s = calm(spikes.new(POLICY), 21)
     assert.is_nil(add_norms(s, 5, 5, 5))
     assert.is_nil(add_norms(s, 9, 9, 4.9, 9, 9))
     assert.is_truthy(s:add(9, {}))
   end)
 
-  it("is a spike alone where it is 125 times the median", function()
+  it("is a spike by itself above 125 times the median", function()
     local s = calm(spikes.new(POLICY), 21)
     assert.is_nil(s:add(125, {}))
     s:add(1, {})
@@ -56,23 +56,23 @@ describe("a gradient norm", function()
     assert.equal("gradient norm 125.1: above 125 times its median, 125", spikes.text(found))
   end)
 
-  it("does not come before 20 are known", function()
+  it("is no spike before 20 norms are known", function()
     assert.is_nil(add_norms(calm(spikes.new(POLICY), 18), 99, 999, 99, 1))
     local s = calm(spikes.new(POLICY), 20)
     assert.is_truthy(add_norms(s, 99, 99, 99))
   end)
 
-  it("becomes usual when it stays", function()
+  it("becomes normal when it stays large", function()
     local s = calm(spikes.new(POLICY), 100)
     local last
     for i = 1, 60 do
       last = s:add(10, {}) and i or last
     end
-    -- more than half of the last 100 were small until then
+    -- until then more than half of the last 100 were small
     assert.equal(50, last)
   end)
 
-  it("is left out from the third one on where the recipe says skip", function()
+  it("is limited from the third one in a row under action = skip", function()
     local s = calm(spikes.new(POLICY), 21)
     assert.equal(125, s:most_norm())
     add_norms(s, 6)
@@ -88,7 +88,7 @@ describe("a gradient norm", function()
 end)
 
 describe("a loss", function()
-  -- 31 of a group: mean 1, deviation 0.1
+  -- 31 losses of a group: mean 1, deviation 0.1
   local function known(s, group)
     for i = 1, 31 do
       assert.is_nil(s:add(1, losses(group, i == 31 and 1 or i % 2 == 0 and 1.1 or 0.9)))
@@ -96,7 +96,7 @@ describe("a loss", function()
     return s
   end
 
-  it("is a spike above mean and six sigmas of its own group", function()
+  it("is a spike above the mean plus six sigmas of its own group", function()
     local s = known(known(spikes.new(POLICY), "a"), "b")
     local limit = s.groups.a.mean + 6 * s.groups.a.variance ^ 0.5
     assert.near(1.6, limit, 0.03)
@@ -109,18 +109,18 @@ describe("a loss", function()
       spikes.text(s:add(1, losses("a", 1.7))))
   end)
 
-  it("is judged by all groups where its own is new", function()
+  it("is compared with all groups when its own group is new", function()
     local s = known(known(spikes.new(POLICY), "a"), "b")
     s:add(1, losses("b", 3))
     local limit = 10 * (s.groups.b.mean + 6 * s.groups.b.variance ^ 0.5)
     assert.is_nil(s:of_losses(losses("c", limit)))
     assert.equal(limit, s:of_losses(losses("c", limit * 1.01)).limit)
-    -- such a one makes no mean that takes the next for usual
+    -- the mean of the new group is limited, so that the next such loss is a spike, too
     s:add(1, losses("c", 1e9))
     assert.equal(limit, s.groups.c.mean)
   end)
 
-  it("does not come before 30 of its group are known", function()
+  it("is no spike before 30 losses of its group are known", function()
     local s = spikes.new(POLICY)
     for _ = 1, 29 do
       s:add(1, losses("a", 1))
@@ -130,7 +130,7 @@ describe("a loss", function()
     assert.is_truthy(s:of_losses(losses("a", 1.1)))
   end)
 
-  it("becomes usual when it stays", function()
+  it("becomes normal when it stays large", function()
     local s, last = known(spikes.new(POLICY), "a"), 0
     for i = 1, 400 do
       last = s:add(1, losses("a", 3)) and i or last
@@ -147,7 +147,7 @@ describe("a loss", function()
   end)
 end)
 
-it("what is known of norms and losses goes through a manifest with all its bits", function()
+it("the statistics of norms and losses keep all bits in a manifest", function()
   local a = spikes.new(POLICY)
   assert.same({ above = 0 }, a:state())
   for i = 1, 130 do

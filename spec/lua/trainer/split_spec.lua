@@ -1,6 +1,6 @@
---- Runs whose ranks share layers: the steps, losses, norms and checkpoints of one rank, whatever
--- else they share; a run that goes on with other ranks. MOONREEL_EVERY: with every stage of ZeRO,
--- and over 50 steps.
+--- Runs whose ranks share layers have the steps, losses, norms and checkpoints of one rank,
+-- whatever else the ranks share, and resume with other ranks. MOONREEL_EVERY tests all ZeRO stages
+-- over 50 steps.
 -- Covers: lua/moonreel/comm/mesh.lua lua/moonreel/ckpt/cut.lua lua/moonreel/optim/ranks.lua
 --   lua/moonreel/trainer/setup.lua lua/moonreel/trainer/state.lua
 local E = require "moonreel.core.exec"
@@ -69,7 +69,7 @@ describe("ranks that share layers", function()
     end
   end
 
-  it("train as one rank does: alone, with ZeRO, and where tokens are shared, too", function()
+  it("train as one rank does: alone, with ZeRO, and when tokens are shared, too", function()
     train(1, "one")
     local ways = { by4 = { 4, "tp_size=4" }, zero1 = { 4, "tp_size=2", "zero_stage=1" },
       zero3 = { 4, "tp_size=2", "zero_stage=3" }, heads = { 4, "tp_size=2", "sp_size=2",
@@ -87,19 +87,19 @@ describe("ranks that share layers", function()
       train(way[1], name, table.unpack(list))
       near(steps "one", steps(name), 1, 3)
     end
-    -- its checkpoint holds whole parameters, in the shapes of one rank's
+    -- the checkpoint holds whole parameters, in the shapes of one rank
     local a <close> = ckpt.newest(demo_data.run_dir(runs, "one"))
     local b <close> = ckpt.newest(demo_data.run_dir(runs, "ring"))
     assert.equal(#a:names(), #b:names())
     for _, name in ipairs(a:names()) do
       assert.same(a:info(name).shape, b:info(name).shape, name)
       local d = a:compare(b, name)
-      -- where both moments are next to nothing an update is the learning rate, either way
+      -- where both moments are near zero an update is the learning rate with either sign
       assert.is_true(d.max_abs < 4e-3 and d.distance < 2e-3, name)
     end
   end)
 
-  it("go on where others have stopped: one rank, two groups of two, four, one", function()
+  it("resume the runs of one rank, two groups of two, four, and one again", function()
     local each = EVERY and 12 or 1
     local last = 4 * each + (EVERY and 2 or 0)
     train(1, "whole", "steps=" .. last, "epochs=100")
@@ -118,7 +118,7 @@ describe("ranks that share layers", function()
     end
   end)
 
-  it("share those of STDiT3, with averages", function()
+  it("share layers of STDiT3, with averages", function()
     local given = table.move(words, 1, #words - 1, 1, {})
     local function small(n, name, ...)
       local done = start(n, name, "small", given, "dtype=fp32", "model.num_heads=4",
@@ -130,7 +130,7 @@ describe("ranks that share layers", function()
     near(steps "stdit", steps "stdit4", 1, 3)
   end)
 
-  -- 64 numbers in the rows of each rank, which is what a scale of second moments stands for
+  -- each rank has rows of 64 numbers, for which one scale of second moments stands
   local function in_8(n, name, ...)
     local done = start(n, name, "mmdit", words, "model.hidden_size=128",
       "model.axes_dim={16,24,24}", "model.depth_single_blocks=1", "optim.moment_bits=8",
@@ -138,7 +138,7 @@ describe("ranks that share layers", function()
     assert.equal(0, done.exit, done.output)
   end
 
-  -- second moments of 8 bits as a rank of two holds them, and as one rank would cut them
+  -- second moments of 8 bits as each of two ranks holds them, and as cut from those of one
   local function moments_of(rank, source)
     local split = nn_split.new { ranks = 2, at = rank }
     local s = settings.from_json(source.manifest.settings)
@@ -162,7 +162,7 @@ describe("ranks that share layers", function()
     return count
   end
 
-  it("keep moments in 8 bits, the same numbers whoever shares them", function()
+  it("keep moments in 8 bits with the same numbers for any number of ranks", function()
     in_8(1, "in8")
     in_8(4, "in8by4", "plugin_config.tp_size=2", "plugin_config.zero_stage=1")
     near(steps "in8", steps "in8by4", 1, 3)
@@ -179,7 +179,7 @@ describe("ranks that share layers", function()
     near(steps "in8", steps "in8parts", 1, 3)
   end)
 
-  it("are refused where moments of 8 bits would share a scale with another rank's", function()
+  it("are refused when moments of 8 bits would share a scale with another rank", function()
     local done = start(4, "odd8", "mmdit", words, "model.hidden_size=128", "model.num_heads=4",
       "model.axes_dim={8,12,12}", "optim.moment_bits=8", "plugin_config.tp_size=4")
     assert.equal(3, done.exit, done.output)
@@ -189,7 +189,7 @@ describe("ranks that share layers", function()
     assert.is_truthy(done.output:find(form, 1, true), done.output)
   end)
 
-  it("are refused where they do not divide the heads", function()
+  it("are refused when their number does not divide the heads", function()
     local done = start(3, "odd", "mmdit", words, "model.num_heads=4", "model.axes_dim={2,2,4}",
       "plugin_config.tp_size=3")
     assert.equal(2, done.exit, done.output)

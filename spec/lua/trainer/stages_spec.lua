@@ -1,5 +1,5 @@
--- Recipes in a row: killed on both sides of each boundary they end with the same bits (recipes.md
--- 8, reliability P3). MOONREEL_EVERY=1 kills at all points of the second one, too.
+-- Recipes in sequence: killed before and after each boundary they end with the same bits
+-- (recipes.md 8, reliability P3). MOONREEL_EVERY=1 also kills at all points of the second stage.
 -- Covers: lua/moonreel/trainer/stages.lua lua/moonreel/trainer/rehearse.lua
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -57,7 +57,7 @@ local RECIPE = [[return recipe {
     { name = "c", recipe = "tiny/demo", steps = 12, lr = 1e-3, weight_decay = 0, load = recipe.previous },
   },
 }]]
--- around the boundary from one stage to the next: of the first, of the second
+-- points around the boundary between two stages: of the first, of the second
 local BEFORE = { "before the last save", "after the last save", "after train" }
 local AFTER = { "before find what to start from", "after take the run directory",
   "before train", "after step %d", "after a save" }
@@ -103,7 +103,7 @@ describe("trainer.stages", function()
 
   local whole_s
 
-  it("runs them in order, each a run of its own that starts from the one before", function()
+  it("trains them in order, each as a run of its own that starts from the one before", function()
     local begin = base.now_s()
     local output = train("whole")
     whole_s = base.now_s() - begin
@@ -128,7 +128,7 @@ describe("trainer.stages", function()
     end
     assert.equal(6, ckpt.steps(outer .. "/stages/b")[1])
     assert.equal(12, ckpt.steps(outer .. "/stages/c")[1])
-    -- b took weights alone, c everything
+    -- b took only weights, c everything
     local b <close> = ckpt.open(ckpt.dir(outer .. "/stages/b", 4))
     local c <close> = ckpt.open(ckpt.dir(outer .. "/stages/c", 8))
     assert.equal(4, b.manifest.run_state.updates)
@@ -137,7 +137,7 @@ describe("trainer.stages", function()
     assert.matches("stages/b/ckpt/step", c.manifest.parent)
   end)
 
-  it("ends with the same bits when it was killed on both sides of each boundary", function()
+  it("ends with the same bits after kills before and after each boundary", function()
     local points = {}
     for _, stages in ipairs { { "a", "b", 1 }, { "b", "c", 7 } } do
       for _, point in ipairs(BEFORE) do
@@ -173,7 +173,7 @@ describe("trainer.stages", function()
     assert_same("whole", "random")
   end)
 
-  it("stops between stages on a signal, with a committed checkpoint, and goes on from there",
+  it("stops between stages on a signal, with a committed checkpoint, and resumes there",
     function()
     local result = launch("stopped", { at = "a: after train", signal = "TERM" })
     assert.equal(143, result.exit, result.output)
@@ -184,7 +184,7 @@ describe("trainer.stages", function()
     assert_same("whole", "stopped")
   end)
 
-  it("gives arguments to all stages, and stages.NAME.key=value to one; it wins", function()
+  it("passes options to all stages, and stages.NAME.key=value to one, which wins", function()
     local output = train("over", "steps=2", "epochs=1000", "stages.c.steps=4",
       "--stages.b.steps", "3", "--stages.c.no-grad_checkpoint")
     local steps = {}
@@ -203,7 +203,7 @@ describe("trainer.stages", function()
     return errors:gsub("note: [^\n]*\n", "")
   end
 
-  it("begins with --stage NAME: in a run that has got there, or from weights that are named",
+  it("begins with --stage NAME in a run that has reached it, or from given weights",
     function()
     train("at", "stages.a.steps=2", "stages.b.steps=2", "stages.c.steps=4")
     local at = run_dir("at")
@@ -214,20 +214,20 @@ describe("trainer.stages", function()
     assert.matches("%-%-stage x: there is no such stage; expected one of a, b, c", fails(2,
       "--stage x"))
     assert.matches("%-%-stage b: the recipe has no stages", fails(2, "--stage b", "tiny/demo"))
-    -- b without the end of a
+    -- b, although a has not ended
     local result = launch("early", { at = "a: after step 5", signal = "TERM" })
     assert.equal(143, result.exit, result.output)
     local _, begun = train("early", "load=latest", "--stage=b"):gsub("stage %a %(", "")
     assert.equal(2, begun)
     assert.equal(5, ckpt.steps(run_dir("early") .. "/stages/a")[1])
-    -- a new run of the last two
+    -- a new run of the last two stages
     assert.matches("stage b %(2 of 3%): begins in",
       train("late", "--stage", "b", "stages.b.ckpt_path=" .. at .. "/stages/a"))
     assert.same({ "b", "c" }, { run.stages(run_dir("late"))[1].name,
       run.stages(run_dir("late"))[2].name })
   end)
 
-  it("checks all stages before the first one begins, and leaves nothing behind", function()
+  it("checks all stages before the first one begins, and leaves no files after an error", function()
     for words, want in pairs {
       ["stages.c.model.drop_path=0.5"] = { 3,
         "^moonreel: stage c: .*model.drop_path=0.5: model: drop_path = 0.5: "
@@ -254,7 +254,7 @@ describe("trainer.stages", function()
     end
   end)
 
-  it("checks at launch that a stage which goes on from a position has the same samples", function()
+  it("checks at launch that a stage which keeps its position has the same samples", function()
     local clips = demo_data.path():gsub("demo%.mrx$", "clips")
     os.execute(("sed -n '1p;100,$p' '%s/demo.csv' >'%s/half.csv'"):format(clips, clips))
     local half = dir.path .. "/half.mrx"
@@ -269,14 +269,14 @@ describe("trainer.stages", function()
       "stages.b.steps=1", "stages.c.steps=2")
   end)
 
-  it("say that they begin where they take nothing of the stage before", function()
+  it("report that they begin when they take nothing from the stage before", function()
     local output = train("apart", "stages.a.steps=1", "stages.b.steps=1", "stages.c.steps=2",
       "stages.b.ckpt_path=none")
     assert.matches("stage b %(2 of 3%): begins in .-/stages/b\n", output)
     assert.matches("stage c %(3 of 3%): follows .-/stages/b/", output)
   end)
 
-  it("with nothing to do hand on what they started from", function()
+  it("without steps of their own pass on what they started from", function()
     local output = train("idle", "stages.a.steps=2", "stages.b.load=recipe.previous",
       "stages.b.ckpt_path=none", "stages.b.steps=2", "stages.c.steps=3")
     assert.matches("stage c %(3 of 3%): follows .-/stages/b/ckpt/step%-000000000002\n", output)
@@ -284,7 +284,7 @@ describe("trainer.stages", function()
       run_dir("idle") .. "/stages/a", run_dir("idle") .. "/stages/b"))
   end)
 
-  it("refuses to go on from what is not the newest of a run with stages", function()
+  it("refuses to resume from a checkpoint that is not the newest of its run", function()
     local at = run_dir("at")
     assert.matches("/stages/a/ckpt/step%-000000000002 is not the newest checkpoint of .-at; try: ",
       fails(2, "--load " .. at .. "/stages/a"))
@@ -298,7 +298,7 @@ describe("trainer.stages", function()
       fails(3, "--load " .. at, fewer))
   end)
 
-  it("names the stage that fails on its way", function()
+  it("names the stage that fails", function()
     local result, errors, code = folder.moonreel(("train '%s' data_path='%s' outputs='%s' "
       .. "name=torn stages.a.steps=2 stages.b.model.mlp_ratio=2 "
       .. "stages.b.ckpt_path=none stages.b.load='%s'"):format(recipe, demo_data.path(),
@@ -308,13 +308,13 @@ describe("trainer.stages", function()
     assert.equal(1, #run.stages(run_dir("torn")))
   end)
 
-  it("is one writer of the whole run", function()
+  it("locks the whole run", function()
     local lock <close> = run.lock(run_dir("at"))
     assert.is_truthy(lock)
     assert.matches("^moonreel: ", fails(8, "--load " .. run_dir("at")))
   end)
 
-  it("is understood by sample and ckpt: the run means its newest stage", function()
+  it("lets sample and ckpt take a run as its newest stage", function()
     local at = run_dir("at")
     for _, spec in ipairs { at, at .. "/stages/c" } do
       assert.matches("stages/c/ckpt/step", demo_data.moonreel("ckpt", "inspect", spec))

@@ -1,7 +1,7 @@
--- What an optimizer declares goes into a checkpoint and back, whatever it keeps.
+-- The state that an optimizer declares is saved in a checkpoint and loaded from it, whatever it
+-- holds.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/ckpt/fill.lua lua/moonreel/ckpt/coded.lua
--- lua/moonreel/optim/regions.lua lua/moonreel/ckpt/numbers.lua
--- core/bind/exec.c
+-- lua/moonreel/optim/regions.lua lua/moonreel/ckpt/numbers.lua core/bind/exec.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -14,7 +14,7 @@ local state = require "moonreel.trainer.state"
 local dir = dofile("spec/support/folder.lua").new()
 local fails = dofile "spec/support/fails.lua"
 
--- signs and scales of blocks of 64, as an optimizer with moments in bytes would keep them
+-- signs and scales of blocks of 64, as an optimizer with moments in bytes keeps them
 local compact = {
   {name = "grad", dtype = "f32"},
   {name = "exact", dtype = "f32", role = "master", prefix = "exact."},
@@ -32,7 +32,7 @@ local function params_of(dtype)
   return params
 end
 
--- an executor whose regions hold other numbers than those they began with
+-- an executor whose regions hold other numbers than their initial ones
 local function filled(params, rows)
   local run = E.new(E.device(), params, {regions = rows})
   run:init(3)
@@ -75,7 +75,7 @@ end
 describe("the state of a run", function()
   teardown(function() dir:remove() end)
 
-  it("is what the rows of its optimizer name, and comes back", function()
+  it("has the tensors that the optimizer's regions name, and is loaded bit for bit", function()
     for _, dtype in ipairs{"f32", "bf16"} do
       local params = params_of(dtype)
       local run <close> = filled(params, compact)
@@ -93,7 +93,7 @@ describe("the state of a run", function()
     end
   end)
 
-  it("is read through tensors that are given back at once", function()
+  it("is read through tensors whose memory is returned at once", function()
     local made, new = {}, T.new
     T.new = function(...)
       made[#made + 1] = new(...)
@@ -113,7 +113,7 @@ describe("the state of a run", function()
     end
   end)
 
-  it("of AdamW has the names that checkpoints always had", function()
+  it("of AdamW has the same names in all versions of checkpoints", function()
     local params = params_of "bf16"
     local run <close> = filled(params, regions.adamw{ema = true})
     local names = saved(run, params, dir.path .. "/adamw.safetensors")
@@ -124,7 +124,7 @@ describe("the state of a run", function()
     assert.same({a = "bf16 [3, 40]", b = "bf16 [2]", still = "bf16 [5]"}, names)
   end)
 
-  it("of moments in 8 bits goes on in 32, and back, as near as codes are", function()
+  it("of moments in 8 bits is loaded into 32 bits and back, within the codes' error", function()
     local params = params_of "bf16"
     local in_8, in_32 = regions.adamw{ema = true, bits = 8}, regions.adamw{ema = true}
     local run <close> = filled(params, in_32)
@@ -140,7 +140,8 @@ describe("the state of a run", function()
     for name, distance in pairs{adam_m = 0.9 / 128, adam_v = 2 * 0.9 / 256, master = 0} do
       local want, got = run:param(name, "a"):totable(), back:param(name, "a"):totable()
       for from = 0, 64, 64 do
-        -- half a part of the upper decade, of the largest number of a block; roots: twice that
+        -- half a step of the upper decade, relative to the largest number of a block; roots: twice
+        -- that
         local last = math.min(from + 64, #want)
         local most = math.max(table.unpack(want, from + 1, last))
         for i = from + 1, last do
@@ -148,7 +149,7 @@ describe("the state of a run", function()
         end
       end
     end
-    -- the same codes once more, and a rank that owns a part makes its part of them
+    -- the same codes again; a rank that owns a part encodes its part alike
     local again <close> = E.new(E.device(), params, {regions = in_8})
     state.load(again, params, coded_source)
     assert.same(everything(small, params), everything(again, params))
@@ -159,7 +160,7 @@ describe("the state of a run", function()
       owner:read("adam_m8", "u8", 0, {64}):totable())
     assert.same(small:read("adam_v8_scale", "f32", 1, {1}):totable(),
       owner:read("adam_v8_scale", "f32", 0, {1}):totable())
-    -- it is said in either direction
+    -- the conversion is reported in both directions
     assert.matches("in_32.safetensors has moments of 32 bits: they are rounded to 8",
       coded.note(source, params, 8))
     assert.matches("in_8.safetensors has moments of 8 bits: training continues with 32",
@@ -173,7 +174,7 @@ describe("the state of a run", function()
     assert.is_nil(numbers.norms(coded_source)[1].adam_m8)
   end)
 
-  it("gives weights to every place for weights: the exact ones, averages begin there", function()
+  it("fills each region of weights: exact ones, and averages start from them", function()
     local params = params_of "bf16"
     local run <close> = filled(params, regions.adamw{ema = true})
     local _, source = saved(run, params, dir.path .. "/weights.safetensors")
@@ -186,7 +187,7 @@ describe("the state of a run", function()
     assert.same(master:to("bf16"):totable(), other:param("w", "a"):totable())
     assert.equal(0, other:param("m_bytes", "a"):max())
     assert.same(run:param("frozen", "still"):totable(), other:param("w", "still"):totable())
-    -- where nothing trains: averages when they are preferred; in f32 masters before weights
+    -- without training: averages if preferred; in f32 masters before weights
     for dtype, weights in pairs{f32 = master, bf16 = run:param("w", "a")} do
       local plain = params_of(dtype)
       local still <close> = E.new(E.device(), plain)
@@ -197,9 +198,9 @@ describe("the state of a run", function()
     end
   end)
 
-  it("is that of all owners of the weights together, whoever owns which", function()
+  it("is the union of the state of all owners, for any division among owners", function()
     local params = params_of "bf16"  -- a has elements 0 to 120, b 128 to 130
-    -- an optimizer's rows for one of several owners
+    -- an optimizer's regions for one of several owners
     local function owned(start, stop)
       local rows = {}
       for i, r in ipairs(compact) do
@@ -222,12 +223,12 @@ describe("the state of a run", function()
         end
       end
       for _, row in ipairs(state.rows(run, params)) do
-        -- of weights that all have, one saves
+        -- one owner saves the weights that all of them have
         if i == 1 or row.name:find(".", 1, true) then
           tensors[#tensors + 1] = row
         end
       end
-      runs[i] = run  -- what is saved lies in it
+      runs[i] = run  -- the saved tensors borrow its memory
     end
     local names = {}
     for _, row in ipairs(tensors) do
@@ -245,7 +246,7 @@ describe("the state of a run", function()
       run:close()
     end
     local source <close> = require("moonreel.ckpt").open(require("moonreel.ckpt").dir(home, 1))
-    -- one reads it all; others own other parts
+    -- one executor loads all of it; others with other divisions load their parts
     local other <close> = E.new(E.device(), params, {regions = compact})
     state.load(other, params, source)
     assert.same(want, everything(other, params))
@@ -261,7 +262,7 @@ describe("the state of a run", function()
         run:read("m_scale", "f32", 0, {1}):totable())
       assert.same(want["w a"], run:param("w", "a"):totable())
     end
-    -- weights alone reach an owner's part as well
+    -- a load of weights alone fills an owner's part, too
     local run <close> = E.new(E.device(), params, {regions = owned(64, 128)})
     fill.weights(run, params, source)
     assert.same(want["w a"], run:param("w", "a"):totable())
@@ -284,7 +285,7 @@ describe("the state of a run", function()
     assert.equal((6 * n + n // 16) // 2, state.saved_bytes(run, params, share))
   end)
 
-  it("asks for rows with a name, a dtype and a role that there is", function()
+  it("refuses regions without a known name, dtype or role", function()
     local params = params_of "f32"
     local function with(row) return E.new, E.device(), params, {regions = {row}} end
     fails("MR_E_USAGE", "a region needs a name and a dtype", with{dtype = "f32"})

@@ -1,5 +1,5 @@
---- A recipe with T5 as its text encoder trains, resumes and samples; with its weights in memory or
--- streamed the run is the same, and a run without the encoder's folder does not begin.
+--- A recipe with T5 as its text encoder trains, resumes and samples. The run is the same with T5's
+-- weights in memory or streamed. A run whose encoder has no folder does not begin.
 -- Covers: lua/moonreel/embed/init.lua lua/moonreel/models/t5/init.lua
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -37,7 +37,7 @@ describe("a run with T5", function()
     end
   end
 
-  it("trains, resumes bit for bit as it streams, and renders", function()
+  it("trains, resumes bit for bit while T5 streams, and renders", function()
     weights.t5(out .. "/encoder", 1)
     local file <close> = assert(io.open(out .. "/t5.lua", "w"))
     file:write(('return recipe.extend("tiny/demo") { text_encoder = recipe.replace { type = "t5", '

@@ -1,4 +1,5 @@
---- Trackers beside a run that trains. Covers: lua/moonreel/trainer/tracking.lua
+--- Trackers of a run that trains.
+-- Covers: lua/moonreel/trainer/tracking.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
@@ -13,7 +14,7 @@ describe("a run with trackers", function()
     demo_data.remove()
   end)
 
-  -- `before`: words in front of those of the program
+  -- `before`: words in front of the program on the command line
   local function start(before, name, ...)
     local words = { process.program(), "train", "tiny/demo",
       "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
@@ -39,7 +40,7 @@ describe("a run with trackers", function()
     return os.execute(("diff -r '%s/%s' '%s.%s'"):format(dir, name, dir, name))
   end
 
-  it("writes what can be made later, byte for byte, over a resume", function()
+  it("writes the same bytes as an export after it, also after a resume", function()
     local first = train("a", "steps=5", "tensorboard=true", "wandb=true", "wandb_project=p")
     assert.equal(0, first.exit, first.output)
     local dir = demo_data.run_dir(out, "a")
@@ -55,7 +56,7 @@ describe("a run with trackers", function()
     end
   end)
 
-  it("goes on when a tracker cannot be written, and says so once", function()
+  it("continues when a tracker cannot be written, and reports it once", function()
     local first = train("b", "steps=3")
     assert.equal(0, first.exit, first.output)
     local dir = demo_data.run_dir(out, "b")
@@ -75,12 +76,12 @@ describe("a run with trackers", function()
     assert.equal(2, trackers.export(dir, "tensorboard").written)
   end)
 
-  it("goes on when the disk of a tracker is full, and misses nothing later", function()
+  it("continues when a tracker's disk is full, and adds all missing lines later", function()
     local first = train("c", "steps=3")
     assert.equal(0, first.exit, first.output)
     local dir = demo_data.run_dir(out, "c")
     base.make_dir(dir .. "/tensorboard")
-    -- a disk that is gone with the run
+    -- a disk that is unmounted when the run ends
     local second = start({ "/usr/bin/unshare", "-m", "/bin/sh", "-c", ("mount -t tmpfs -o size=16k "
       .. "none '%s/tensorboard' || exit 99; exec \"$@\" 2>&1"):format(dir), "sh" }, "c", "steps=40",
       "load=latest", "tensorboard=true")

@@ -1,7 +1,8 @@
---- A PyTorch twin of training, written from the published facts: from the same state the same
--- micro-batches lead to the same losses, gradients and weights. Needs python3 with PyTorch and
--- safetensors, or MOONREEL_TWIN = such a Python; spec/twin/check.sh has all of its cases, which
--- take minutes. Covers: lua/moonreel/trainer/dump.lua
+--- A PyTorch twin of training, written from the published facts: from the same state, the same
+-- micro-batches lead to the same losses, gradients and weights. It needs python3 with PyTorch and
+-- safetensors, or MOONREEL_TWIN = such a Python. spec/twin/check.sh has all of its cases, which
+-- take minutes.
+-- Covers: lua/moonreel/trainer/dump.lua
 local base = require "moonreel.core.base"
 local demo_data = require "spec.support.demo_data"
 local process = require "moonreel.core.process"
@@ -32,7 +33,7 @@ describe("a twin in PyTorch", function()
       local twin = process.run({ PYTHON, "spec/twin/twin.py", dump, "--within", "5e-6" }, "",
         { deadline_s = 300, output_bytes = 1 << 20 })
       assert.equal(0, twin.exit, twin.output)
-      -- gradients of the first step, where nothing has added up yet
+      -- gradients of the first step, before errors can add up
       local far = tonumber(twin.output:match "gradient (%S+),")
       assert.is_true(far < 5e-6, twin.output)
       assert.is_true(base.exists(dump .. "/0005.state.safetensors"))

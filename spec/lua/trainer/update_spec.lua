@@ -1,5 +1,5 @@
---- What two optimizer steps of a run do, against an oracle in plain Lua doubles: gradients of each
--- micro-batch alone, their weighted mean, clip, AdamW, average of weights, learning rates.
+--- Two optimizer steps of a run, compared with an oracle in plain Lua doubles: gradients of each
+-- micro-batch, their weighted mean, clip, AdamW, average of weights, learning rates.
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -8,7 +8,8 @@ local program = require "moonreel.trainer.program"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
 
--- No number is a default or without effect: the clip bites, eps is of the size of the gradients.
+-- No number is a default or without effect: the norm is clipped, eps is of the size of the
+-- gradients.
 local LR, BETA1, BETA2, EPS, DECAY, CLIP, EMA = 3e-3, 0.8, 0.95, 1e-4, 0.2, 0.05, 0.7
 local WARMUP, ACCUMULATE, STEPS = 3, 2, 2
 local SAMPLE_WEIGHTS = {1, 0, 0.5, 2}
@@ -36,7 +37,7 @@ local function state_of(r)
   return state
 end
 
--- the gradient of one micro-batch alone, by an executor of its own
+-- the gradient of one micro-batch, by an executor of its own
 local function gradient(r, batch)
   local trained = {r.pipe.params:elements(false)}
   local exec <close> = E.new(r.device, r.pipe.params, {regions = regions.gradients()})
@@ -46,8 +47,8 @@ local function gradient(r, batch)
   return exec:read("grad", "f32", 0, trained):totable()
 end
 
--- The updates of a run: what each was made of, its gradient norm and learning rate, and the state
--- before and after.
+-- The updates of a run: the micro-batches of each, its gradient norm and learning rate, and the
+-- state before and after.
 local function watch(dtype)
   local updates = {}
   local function put_between(r)
@@ -59,7 +60,7 @@ local function watch(dtype)
         count = count + 1
         input.weight[b] = SAMPLE_WEIGHTS[count % #SAMPLE_WEIGHTS + 1]
       end
-      -- the loader takes its pixels back when the micro-step has run
+      -- the loader reuses its pixels after the micro-step
       batches[#batches + 1] = {shape = select(3, ...),
         input = setmetatable({pixels = input.pixels:clone()}, {__index = input})}
       return input
@@ -112,7 +113,7 @@ local function oracle(update, k)
   return new, norm
 end
 
--- size of the error, in units of how far the update moved
+-- the error, in units of the update's size
 local function error_of(got, want, before)
   local wrong, moved = 0, 0
   for i = 1, #want do
@@ -128,7 +129,7 @@ describe("the update of a run", function()
   end)
 
   for _, dtype in ipairs{"fp32", "bf16"} do
-    it("is that of an oracle, after as many micro-batches as accumulate says: " .. dtype,
+    it("equals the oracle's for each number of micro-batches (accumulate): " .. dtype,
       function()
       local updates = watch(dtype)
       assert.equal(STEPS, #updates)
@@ -138,11 +139,11 @@ describe("the update of a run", function()
         assert.is_true(norm > 2 * CLIP, "nothing is clipped: " .. norm)
         assert.near(1, update.norm / norm, 1e-5)
         for region, list in pairs(want) do
-          -- f32 keeps a parameter of 0.1 to 1e-8, an update moves it by 1e-3
+          -- f32 stores a parameter of 0.1 to 1e-8; an update changes it by 1e-3
           local err = error_of(update.after[region], list, update.before[region])
           assert.is_true(err < 1e-4, ("update %d, %s: %g"):format(k, region, err))
         end
-        -- what the model computes with is the rounded parameter
+        -- the model computes with the rounded parameter
         local w = update.after.w
         local rounded = T.from(w.shape, update.after.master):to(w.dtype)
         assert.is_true(w:bytes() == rounded:bytes())

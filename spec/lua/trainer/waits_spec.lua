@@ -1,4 +1,4 @@
---- How long ranks wait in a step, for data and for each other, and the account of each host.
+--- How long ranks wait in a step, for data and for each other, and the sums of each host.
 -- Covers: lua/moonreel/trainer/waits.lua lua/moonreel/trainer/micros.lua
 -- lua/moonreel/runs/account.lua
 local cluster = require "spec.support.cluster"
@@ -20,7 +20,7 @@ describe("waits of ranks", function()
     assert.equal(0.5, waits.longest(list))
   end)
 
-  it("are of hosts on average of their ranks, which may lie in any order", function()
+  it("are averages over the ranks of each host, in any order of ranks", function()
     local hosts = waits.hosts { "b", "a", "b" }
     assert.same({ { name = "b", ranks = 2 }, { name = "a", ranks = 1 } },
       { hosts[1], hosts[2] })
@@ -30,7 +30,7 @@ describe("waits of ranks", function()
   end)
 end)
 
--- a run whose second rank reads slowly, and whose first one then computes for as long again
+-- a run whose rank 1 reads slowly, and whose rank 0 then computes for as long
 local TRAIN = [[
 local base, loop = require "moonreel.core.base", require "moonreel.trainer.loop"
 local step = loop.step
@@ -73,7 +73,7 @@ describe("a run of several hosts", function()
     demo_data.remove()
   end)
 
-  it("has what ranks of each host waited in the lines of its steps", function()
+  it("writes the waits of each host's ranks in the lines of its steps", function()
     local hosts, n
     for line in run.entries(shown) do
       hosts = line.kind == "start" and line.hosts or hosts
@@ -89,7 +89,7 @@ describe("a run of several hosts", function()
     assert.equal(STEPS, n)
   end)
 
-  it("has an account of each host", function()
+  it("has a sum of times for each host", function()
     local by = {}
     for _, row in ipairs(json.decode(demo_data.moonreel("log", shown, "--time", "--json"))) do
       local host = row.host == json.null and "all" or row.host

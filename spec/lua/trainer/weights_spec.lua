@@ -1,5 +1,5 @@
---- The weights of a run under watch: when they are measured, by whichever ranks, and what raises an
--- alarm. Covers: lua/moonreel/trainer/weights.lua
+--- Measurements of a run's weights: when they are made, on which ranks, and what raises an alarm.
+-- Covers: lua/moonreel/trainer/weights.lua
 local T = require "moonreel.core.tensor"
 local demo_data = dofile "spec/support/demo_data.lua"
 local histograms = require "moonreel.trackers.histograms"
@@ -14,12 +14,12 @@ teardown(function()
   demo_data.remove()
 end)
 
--- a run of an instant; epochs of 15 steps, or of this many micro-batches
+-- a very small run; epochs of 15 steps, or of this many micro-batches
 local function train(name, ranks, ...)
   local words = { "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program() }
   for _, word in ipairs { "train", "tiny/demo", "-n", tostring(ranks),
     "dataset.data_path=" .. demo_data.path(), "outputs=" .. out, "name=" .. name,
-    -- an update of Muon is not known from what it leaves
+    -- the size of Muon's update cannot be derived from the state after it
     "optim.type=adamw",
     "warmup_steps=2", "threads=1", "num_workers=1", "model.depth=1", "model.hidden_size=16",
     "model.num_heads=1", "text_encoder.width=16", "text_encoder.num_heads=1",
@@ -49,11 +49,11 @@ local function steps_of(name)
 end
 
 describe("the weights of a run", function()
-  it("are measured every N steps and at the end of each epoch, and train as without",
+  it("are measured every N steps and after each epoch, with the same bits as without",
     function()
       train("watched", 1, "weights.every=4", "steps=13")
       train("never", 1, "weights.every=0", "steps=13")
-      -- six batches are an epoch
+      -- an epoch has six batches
       assert.same({ 4, 6, 8, 12 }, steps_of "watched")
       assert.same({}, steps_of "never")
       local a <close> = demo_data.newest(out, "watched")
@@ -69,7 +69,7 @@ describe("the weights of a run", function()
       end
     end)
 
-  it("are the same whatever each rank keeps of them, and in host memory", function()
+  it("have the same measurements for any division among ranks, and in host memory", function()
     local want
     for _, case in ipairs { { 0, "fp32" }, { 1, "fp32" }, { 2, "fp32" }, { 3, "fp32" },
         { 3, "bf16" } } do
@@ -92,7 +92,7 @@ describe("the weights of a run", function()
 end)
 
 describe("the histograms of a run", function()
-  -- all elements, and the norm of all
+  -- the number of all elements, and the norm of all
   local function totals(line, what)
     local num, squares = 0, 0
     for _, one in ipairs(histograms.of_line(line)) do
@@ -103,12 +103,12 @@ describe("the histograms of a run", function()
     return num, squares ^ 0.5
   end
 
-  -- rows of a rank alone are fresh, of two ranks reduced with the micro-step or in the update
+  -- a single rank has fresh gradients; two reduce them with the micro-step or in the update
   for _, case in ipairs { { "alone", 1 }, { "two", 2 },
       { "sums", 2, "accumulate=2", "plugin_config.zero_stage=1" },
       { "parts", 2, "accumulate=2", "plugin_config.zero_stage=2", "dtype=bf16" },
       { "far", 1, "optim.offload=true", "dtype=bf16" } } do
-    it("have each element once, and train as without: " .. case[1], function()
+    it("count each element once and change no bit: " .. case[1], function()
       local name, ranks = case[1], case[2]
       train(name .. "_counted", ranks, "weights.histograms=2", "weights.every=2", "steps=3",
         table.unpack(case, 3))
@@ -135,7 +135,7 @@ describe("the histograms of a run", function()
     end)
   end
 
-  it("are the same in files that are made later", function()
+  it("are the same in files that an export writes", function()
     train("later", 1, "weights.histograms=2", "steps=4", "tensorboard=true", "wandb=true")
     local dir = demo_data.run_dir(out, "later")
     for _, name in ipairs { "tensorboard", "wandb" } do
@@ -169,7 +169,7 @@ describe("alarms of a run", function()
   end)
 end)
 
--- a run whose measurements are given, one after the other; what it journals and says
+-- a run with given measurements, one after another; its journal and messages
 local function watched(settings, measured, given)
   local report, said = {}, {}
   local s = { every = 1, norm_factor = 2, update_most = 0.1, update_least = 0, dead_most = 0.5,
@@ -204,7 +204,7 @@ local function block(name, norm, update, dead, ema)
 end
 
 describe("an alarm of weights", function()
-  it("is reported once when it begins and once when it is over", function()
+  it("is reported once when it begins and once when it ends", function()
     local high = { block("a", 1, 0.2), block("b", 1, 0.3), block("all", 1, 0.3) }
     local alarms, said = watched({}, { { block("a", 1) }, high, high, { block("a", 1) } })
     assert.equal(2, #alarms)
@@ -216,7 +216,7 @@ describe("an alarm of weights", function()
       .. "than 0.1; the same for 1 more blocks" }, said)
   end)
 
-  it("comes of a norm that grows, that is no number, and of each other limit", function()
+  it("is raised by a norm that grows or is not finite, and by each other limit", function()
     local function cause_of(settings, ...)
       local alarms = watched(settings, { { block("a", 1) }, { block("a", ...) } })
       return alarms[1] and alarms[1].cause, #alarms
@@ -231,7 +231,7 @@ describe("an alarm of weights", function()
     assert.equal("still", cause_of({ update_least = 1e-8 }, 1, 1e-9))
   end)
 
-  it("is absent in the first updates, of a block without weights, and of a step without updates",
+  it("is not raised in the first updates, for zero weights, or without an update",
     function()
       local zero, large = { block("a", 0) }, { block("a", 9, 0.5, 1, 3) }
       assert.same({}, (watched({}, { large, large }, { updates = 99 })))
@@ -239,7 +239,7 @@ describe("an alarm of weights", function()
       assert.equal(0, #select(3, watched({}, { large }, { updates = 0 })))
     end)
 
-  it("leaves no number in the journal that JSON has not", function()
+  it("writes no number to the journal that JSON lacks", function()
     local alarms, _, report = watched({}, { { block("a", 0 / 0, math.huge) } })
     assert.equal("the norm of a is -nan, more than 1.798e+308",
       (alarms[1].text:gsub(" nan", " -nan")))

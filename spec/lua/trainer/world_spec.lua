@@ -1,5 +1,5 @@
---- A run by many ranks is the run of one: losses, order, weights, resumes at any number of ranks,
--- ends together.
+--- A run of many ranks is the run of one rank: the same losses, order and weights. It resumes with
+-- any number of ranks, and its ranks end together.
 -- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/setup.lua lua/moonreel/cli/train.lua
 -- Covers: lua/moonreel/trainer/statistics.lua lua/moonreel/trainer/stages.lua
 -- Covers: lua/moonreel/comm/mesh.lua
@@ -14,23 +14,23 @@ teardown(function()
   demo_data.remove()
 end)
 
--- steps of three micro-batches, whatever the ranks; a model of an instant
+-- steps of three micro-batches for any number of ranks; a very small model
 local SMALL = { "steps=4", "dtype=fp32", "virtual_ranks=3", "warmup_steps=2", "threads=1",
   "num_workers=1", "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
   "text_encoder.width=32", "model.caption_channels=32", "log_every=1", "outputs=" .. out,
   'bucket_config={["32px"]={[1]={1.0,4},[6]={1.0,2}}}' }
 
--- the words of a run with `n` ranks
+-- the command line of a run with `n` ranks
 local function words(ranks, name, ...)
   local list = { process.program(), "train", "tiny/demo",
     "dataset.data_path=" .. demo_data.path(), "name=" .. name, "-n", tostring(ranks),
-    -- rounds of Muon enlarge the rounding of sums over ranks
+    -- Muon amplifies the rounding of sums over ranks
     "optim.type=adamw", "optim.muon.lr=none" }
   table.move(SMALL, 1, #SMALL, #list + 1, list)
   return table.move({ ... }, 1, select("#", ...), #list + 1, list)
 end
 
--- run them, standard error in the output
+-- runs them; standard error is in the output
 local function start(list)
   return process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', table.unpack(list) }, "",
     { deadline_s = 600, output_bytes = 1 << 20 })
@@ -42,7 +42,7 @@ local function train(ranks, name, ...)
   return done.output
 end
 
--- lines of a kind in the journal of a run
+-- lines of one kind in a run's journal
 local function lines(name, kind)
   local list = {}
   for entry in run.entries(demo_data.run_dir(out, name)) do
@@ -51,7 +51,7 @@ local function lines(name, kind)
   return list
 end
 
--- one rank without -n starts as ever; kept for all that compare with it
+-- the run of one rank without -n; other specs compare with it
 local alone
 local function run_alone()
   if not alone then
@@ -63,7 +63,7 @@ end
 
 local function newest(name) return demo_data.newest(out, name) end
 
--- the tensors of two checkpoints, which have the same names: for each the difference
+-- the differences of the tensors of two checkpoints, which must have the same names
 local function differences(a, b)
   local names, others, found = a:names(), b:names(), {}
   table.sort(names)
@@ -98,12 +98,12 @@ describe("a run by many ranks", function()
     assert.equal(2, b.manifest.world.ranks)
     assert.equal(a.manifest.sampler, b.manifest.sampler)
     for _, one in ipairs(differences(a, b)) do
-      -- where both moments are next to nothing the update is the learning rate, either way
+      -- where both moments are near zero an update is the learning rate with either sign
       assert.is_true(one.max_abs < 2e-3, one.name)
     end
   end)
 
-  it("takes them where ranks share the tokens of a batch, too", function()
+  it("takes the same steps when ranks share the tokens of a batch", function()
     local want = run_alone()
     for name, how in pairs { heads = { "--sp-size", "2", "ckpt_every=2" }, ring = { "sp_size=2",
         "plugin_config.sequence_parallelism_mode=ring_attn", "plugin_config.zero_stage=3" },
@@ -119,7 +119,7 @@ describe("a run by many ranks", function()
         assert.near(want[i].t, line.t, 1e-9, name)
       end
     end
-    -- a run goes on by ranks of which each has batches of its own
+    -- ranks with batches of their own resume the run
     train(3, "apart", "load=" .. demo_data.run_dir(out, "heads") .. "@2", "sp_size=1")
     local got = lines("apart", "step")
     assert.equal(2, #got)
@@ -128,7 +128,7 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("refuses ranks that cannot share tokens, with what can", function()
+  it("refuses ranks that cannot share tokens, and proposes what can", function()
     for how, report in pairs {
         ["sp_size=3"] = "sp_size=3: 4 ranks cannot be divided into groups of 3 that "
           .. "share their tokens; try: sp_size = 2\n",
@@ -140,7 +140,7 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("refuses a recipe, and an index, that is another one on a rank, and names it", function()
+  it("refuses a rank that has another recipe or index, and names the rank", function()
     local script = out .. "/other.lua"
     base.replace_file(script, [[
       local rank = os.getenv "MOONREEL_RANK"
@@ -171,13 +171,13 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("says when a step takes more than an epoch has", function()
+  it("reports when a step has more micro-batches than an epoch", function()
     assert.matches("a step has 3 micro%-batches, but an epoch has only 1, so a step trains samples "
       .. "several times; try: fewer ranks", train(3, "several", "steps=1",
       'bucket_config={["32px"]={[1]={1.0,200},[6]={0.0,1}}}'))
   end)
 
-  it("resumes bit for bit, whatever state each rank keeps", function()
+  it("resumes bit for bit, whatever part of the state each rank keeps", function()
     -- all of it until step 2, then its part
     train(2, "halves", "plugin_config.zero_stage=0", "steps=2")
     assert.matches("ZeRO 1: a rank keeps %S+ %a+ of the state; it sends %S+ %a+ a step, in 1 ",
@@ -189,7 +189,7 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("resumes by other ranks in step, and says who has nothing to do", function()
+  it("resumes on other ranks in step, and reports ranks without work", function()
     local want = run_alone()
     local report = train(4, "then4", "load=" .. demo_data.run_dir(out, "by2") .. "@2")
     assert.matches("1 of 4 ranks have nothing to do: a step has 3 micro%-batches "
@@ -203,15 +203,15 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("keeps the steps of the ranks that began, where their make-up is unknown", function()
+  it("keeps the steps of the first ranks when the checkpoint does not record them", function()
     train(2, "two", "virtual_ranks=1", "steps=2")
     local report = train(3, "two", "virtual_ranks=1", "steps=3", "load=latest", "plugin=zero2")
     assert.matches("1 of 3 ranks have nothing to do: a step has 2 micro%-batches", report)
     assert.equal(2, lines("two", "step")[3].batches)
   end)
 
-  it("goes over the end of an epoch inside a step", function()
-    -- 7 micro-batches an epoch, 3 a step; with a rank for each they are reduced behind backward
+  it("continues past the end of an epoch inside a step", function()
+    -- 7 micro-batches an epoch, 3 a step; with a rank for each they are reduced after backward
     local large = 'bucket_config={["32px"]={[1]={1.0,25},[6]={1.0,50}}}'
     train(1, "over1", large, "steps=6")
     train(3, "over3", large, "steps=6")
@@ -224,7 +224,7 @@ describe("a run by many ranks", function()
     end
   end)
 
-  it("saves together when it is asked to stop", function()
+  it("saves on all ranks when it is asked to stop", function()
     local stopped = process.run({ "/bin/sh", "-c", [[
       : > "$0.log"
       "$@" >> "$0.log" 2>&1 & pid=$!
@@ -242,7 +242,7 @@ describe("a run by many ranks", function()
     assert.equal(2, c.manifest.world.ranks)
   end)
 
-  it("tells once what is wrong", function()
+  it("reports an error once", function()
     local done = start(words(2, "wrong", "model.depth=x"))
     assert.matches("^moonreel: [^\n]*model%.depth: [^\n]*\n", done.output)
     assert.is_nil(done.output:find("rank", 1, true))

@@ -1,5 +1,5 @@
---- A run that goes on by any other number of ranks, whatever each keeps of its state, is the same
--- run. Each number of ranks is left and taken once; MOONREEL_EVERY=1 takes all pairs,
+--- A run that resumes with any other number of ranks, whatever part of the state each keeps, is the
+-- same run. Each number of ranks is left and taken once. MOONREEL_EVERY=1 takes all pairs,
 -- MOONREEL_STEPS=50 longer runs.
 -- Covers: lua/moonreel/trainer/state.lua lua/moonreel/trainer/setup.lua
 -- lua/moonreel/trainer/samples.lua
@@ -12,10 +12,10 @@ local run = require "moonreel.run"
 local STEPS = math.tointeger(os.getenv("MOONREEL_STEPS")) or 4
 local EVERY = os.getenv("MOONREEL_EVERY") ~= nil
 local SIZES = { 1, 2, 3, 4, 8 }
--- what each number of ranks keeps of the state: when a run begins, and when it goes on
+-- the part of the state that each rank keeps: at the beginning, and after the resume
 local BEGUN = { 0, 1, 2, 3, [8] = 3 }
 local RESUMED = { 3, 2, 3, 0, [8] = 1 }
--- which runs go on with that many ranks
+-- which runs that many ranks resume
 local FROM = { { 2 }, { 2, 4 }, { 8 }, { 4, 3 }, [8] = { 1 } }
 
 -- runs one after another by the same ranks
@@ -37,7 +37,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
     demo_data.remove()
   end)
 
-  -- runs of these words with `n` ranks: four micro-batches a step, whatever the ranks
+  -- runs of these words with `n` ranks: four micro-batches a step for any number of ranks
   local function train(size, runs)
     local list = { process.program(), "-n", tostring(size), script }
     for _, words in ipairs(runs) do
@@ -64,7 +64,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
     return found
   end
 
-  it("goes on by any of these, in step", function()
+  it("resumes with any of these numbers, in step", function()
     local begun = {}
     for _, size in ipairs(SIZES) do
       train(size, { { "name=of" .. size, "ckpt_every=" .. STEPS // 2,
@@ -95,7 +95,7 @@ describe("a run by 1, 2, 3, 4 or 8 ranks", function()
 end)
 
 describe("the micro-batches of a step", function()
-  -- of a run with these ranks; `before`: of the checkpoint it goes on from
+  -- of a run with these ranks; `before`: of the checkpoint that it resumes from
   local function counted(ranks, settings, before, scratch)
     local r = { settings = settings, mesh = { data = ranks }, notes = {}, found = before and {},
       scratch = scratch, source = { manifest = { run_state = before } } }
@@ -105,10 +105,10 @@ describe("the micro-batches of a step", function()
   local plain, virtual = { virtual_ranks = 1, accumulate = 3 },
     { virtual_ranks = 8, accumulate = 1 }
 
-  it("are those of the ranks that the run began with", function()
+  it("are those of the ranks with which the run began", function()
     assert.same({ 2, 6, 0 }, counted(2, plain))
     assert.same({ 2, 6, 0 }, counted(4, plain, { step_ranks = 2 }))
-    -- one rank said nothing of ranks
+    -- a checkpoint of one rank recorded no ranks
     assert.same({ 1, 3, 1 }, counted(4, plain, {}))
     assert.same({ 4, 12, 0 }, counted(4, plain, { step_ranks = 2 }, true))
     assert.same({ 8, 8, 0 }, counted(3, virtual, { step_ranks = 2 }))

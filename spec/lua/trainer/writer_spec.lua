@@ -1,4 +1,4 @@
---- How a run writes checkpoints: out of copies of its state while it trains on, or through one
+--- A run writes checkpoints either from copies of its state while it trains on, or through one
 -- small buffer while its steps wait.
 -- Covers: lua/moonreel/trainer/writer.lua lua/moonreel/trainer/cadence.lua core/ckpt/window.c
 local base = require "moonreel.core.base"
@@ -42,7 +42,7 @@ local function saves(name)
 end
 
 describe("a run that writes checkpoints", function()
-  it("has the same state on the disk, behind its steps and while they wait", function()
+  it("writes the same state in parallel with its steps and while they wait", function()
     for _, ranks in ipairs { {}, { "-n", "2" } } do
       local suffix = #ranks > 0 and "_2" or ""
       local behind = train("behind" .. suffix, table.unpack(ranks))
@@ -73,14 +73,14 @@ describe("a run that writes checkpoints", function()
     end
     assert.equal(2e9, bytes "ckpt_every=2")
     assert.equal(1e9, bytes "ckpt_minutes=10")
-    -- nothing follows the only save of this one
+    -- no step follows the only save of this run
     assert.equal(64 << 20, bytes "ckpt_minutes=0")
     assert.equal(64 << 20, bytes("ckpt_every=2", "async_io=false"))
     assert.equal(1000, cadence.buffer_bytes(settings.bake("tiny/demo",
       { "async_io=false" }), 1000))
   end)
 
-  it("is refused copies that the host's memory cannot hold, before its first step", function()
+  it("is refused before its first step when the host's memory cannot hold the copies", function()
     local saved_bytes, free_bytes = state.saved_bytes, base.free_bytes
     finally(function() state.saved_bytes, base.free_bytes = saved_bytes, free_bytes end)
     state.saved_bytes = function() return 1 << 50 end

@@ -1,6 +1,6 @@
---- What each rank keeps of a run's state changes no bit of it: ZeRO 0, 1, 2 and 3 give the same
--- losses and the same checkpoints, however gradients come about. MOONREEL_STEPS=20 makes the runs
--- longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
+--- The part of a run's state that each rank keeps changes no bit: ZeRO 0, 1, 2 and 3 give the same
+-- losses and the same checkpoints for all ways to compute gradients. MOONREEL_STEPS=20 makes the
+-- runs longer, MOONREEL_EVERY=1 tries every number of ranks, in one hop and in two.
 -- Covers: lua/moonreel/trainer/loop.lua lua/moonreel/trainer/programs.lua core/graph/shards.c
 local demo_data = dofile "spec/support/demo_data.lua"
 local process = require "moonreel.core.process"
@@ -19,7 +19,7 @@ teardown(function()
   demo_data.remove()
 end)
 
--- runs one after another by the same ranks, in nodes of `node` ranks, with small buckets
+-- runs one after another by the same ranks, `node` ranks a host, with small buckets
 local TRAIN = [[
 local place, ranks = require "moonreel.comm.place", require "moonreel.optim.ranks"
 local find, cut, node = place.find, ranks.cut, tonumber(arg[1])
@@ -56,14 +56,14 @@ end
 ]]
 local script = out .. "/train.lua"
 
--- a model of an instant, in several buckets
+-- a very small model in several buckets
 local SMALL = { "tiny/demo", "dtype=fp32", "warmup_steps=2", "threads=1",
   "num_workers=1", "model.depth=1", "model.hidden_size=16", "model.num_heads=1",
   "text_encoder.width=16", "text_encoder.num_heads=1", "text_encoder.rows=64",
   "model.caption_channels=16", "log_every=1000", "outputs=" .. out,
   'bucket_config={["32px"]={[1]={1.0,2},[6]={1.0,1}}}' }
 
--- train with `n` ranks and each of these lists of words, which are named; returns what was said
+-- trains with `n` ranks and each of these named lists of words; returns the output
 local function train(size, node, runs)
   require("moonreel.core.base").replace_file(script, TRAIN)
   local list = { process.program(), "-n", tostring(size), script, tostring(node) }
@@ -101,7 +101,7 @@ local function assert_same(one, other)
   end
 end
 
--- all bytes of a micro-step, as a run tells them
+-- all bytes of a micro-step, as a run reports them
 local function total_of(memory)
   local sum = 0
   for _, kind in ipairs { "arena", "pinned", "params", "state", "inputs", "landing", "staged",
@@ -111,8 +111,8 @@ local function total_of(memory)
   return sum
 end
 
--- what a run said of its ranks when it began, and what a plan of as many says: the same bytes, of
--- the state and of every bucket's micro-step
+-- The bytes that a run reports for its ranks at its start equal those of a plan: of the state, and
+-- of each bucket's micro-step.
 local function assert_planned(name, size, node)
   local compiled, machine = require "moonreel.plan.compiled", require "moonreel.plan.machine"
   local mesh, ranks = require "moonreel.plan.mesh", require "moonreel.optim.ranks"
@@ -141,7 +141,7 @@ local function assert_planned(name, size, node)
   for _, b in ipairs(p.buckets) do
     local memory = cache:rank_step(s, open.models, open.mesh, b).memory
     report[plan.bucket_name(b)] = total_of(memory)
-    -- the parts of the arena that are kept apart are all of it
+    -- the listed parts are all of the arena
     local update, bytes = open.update.arena, b.bytes
     assert.equal(math.max(memory.arena, update), bytes.arena + bytes.windows + bytes.gradients
       - open.shares.regions.gradients, name)
@@ -157,7 +157,7 @@ end
 
 local compared = 0
 
--- runs of the stages from `first` on, with other words too, are the same
+-- runs of the stages from `first` on are the same, also with other words
 local function compare(size, node, first, ...)
   local runs, tag = {}, ("%d-%d-%d-"):format(size, node, compared)
   compared = compared + 1
@@ -181,7 +181,7 @@ describe("a run by ranks", function()
     for entry in run.entries(dir) do
       even, start = even + (entry.even and 1 or 0), entry.kind == "start" and entry or start
     end
-    -- what ranks tell each other is a part of what is said, by a rate of this moment
+    -- the time of exchanges follows from a rate measured at the start
     assert.is_true(start.talk_s > 0 and start.talk_s < 1)
     local first = start.buckets[1]
     local ms = tonumber(said:match("bucket " .. first.bucket
@@ -216,7 +216,7 @@ describe("the stages of ZeRO", function()
       "optim.offload=true", AWAY)
   end)
 
-  it("are one run with Muon, none of whose blocks a chunk cuts", function()
+  it("are one run with Muon, none of whose blocks a chunk splits", function()
     compare(2, 0, 0, "optim.type=muon")
     compare(4, 2, 0, "optim.type=muon", "dtype=bf16")
     compare(3, 0, 1, "optim.type=muon", "optim.offload=true", "grad_checkpoint=true")
@@ -225,7 +225,7 @@ describe("the stages of ZeRO", function()
     end
   end)
 
-  it("are one run with moments of 8 bits, none of whose blocks a chunk cuts", function()
+  it("are one run with moments of 8 bits, none of whose blocks a chunk splits", function()
     compare(3, 0, 0, "optim.moment_bits=8", "optim.offload=true", "dtype=bf16")
     for _, case in ipairs(EVERY and { { 2, 0 }, { 4, 2 }, { 8, 0 } } or {}) do
       compare(case[1], case[2], 0, "optim.moment_bits=8", "optim.type=muon")
@@ -236,14 +236,14 @@ describe("the stages of ZeRO", function()
     compare(2, 0, 1, "grad_checkpoint=true", "model.linear=f8")
   end)
 
-  it("are one run where ranks share the tokens of a batch", function()
+  it("are one run when ranks share the tokens of a batch", function()
     compare(4, 0, 1, "model.num_heads=2", "plugin_config.sp_size=2", "grad_checkpoint=true", AWAY)
   end)
 
-  it("are one run with several micro-batches a step, where gradients stay whole", function()
-    -- five micro-batches over three ranks: two rounds, in the second of which one has nothing
+  it("are one run with several micro-batches a step, when gradients stay whole", function()
+    -- five micro-batches over three ranks: two rounds, in the second of which one rank has none
     compare(3, 0, 0, "virtual_ranks=5", "plugin_config.reduce_each=false")
-    -- each reduced by itself: the same but for the order in which gradients are added
+    -- each is reduced by itself: gradients are only added in another order
     compare(3, 0, 2, "virtual_ranks=5", "share_out=lpt")
   end)
 end)
