@@ -1,4 +1,4 @@
---- Which build hosts have: the program and its plug-ins, each by its content.
+--- The build of each host: a hash of the program and of each plug-in.
 local base = require "moonreel.core.base"
 local build = require "moonreel.cluster.build"
 local folder = require "spec.support.folder"
@@ -13,16 +13,16 @@ describe("a build", function()
     return build.other({ version = "9", program = program, plugins = plugins }, here)
   end
 
-  it("is the same where program and plug-ins of both hosts are", function()
+  it("equals another build when the program and all common plug-ins are equal", function()
     assert.is_nil(there("abcdef0123", "media=33334444bb cuda=11112222aa"))
-    -- hosts without GPUs may lack a plug-in; a helper of before says nothing of them
+    -- hosts without GPUs may lack a plug-in; older helpers do not report plug-ins
     assert.is_nil(there("abcdef0123", "media=33334444bb mpi=55"))
     assert.is_nil(there("abcdef0123", ""))
     assert.is_nil(there("abcdef0123", nil))
     assert.is_nil(build.other(setmetatable({ version = "1" }, { __index = build.here() })))
   end)
 
-  it("is another one by its program or one plug-in, which is named", function()
+  it("differs when the program or a plug-in differs, and the error names which", function()
     assert.equal("another build of moonreel (9, fedcba98) than here (abcdef01); try: the same "
       .. "program on all hosts", there("fedcba9876", here.plugins))
     assert.equal("another build of moonreel's media plug-in (9, 33334445) than here (33334444); "
@@ -30,8 +30,8 @@ describe("a build", function()
       there("abcdef0123", "cuda=11112222aa media=33334445bb"))
   end)
 
-  it("has the plug-ins that lie there, by what they hold", function()
-    -- each by a process of its own, which looks once
+  it("hashes the contents of the plug-ins that are installed", function()
+    -- each call is a process of its own, because a process reads the plug-ins once
     local function plugins()
       local done = process.run({ "/usr/bin/env", "MOONREEL_PLUGINS=" .. dir.path,
         process.program(), "-e", "require('moonreel.cluster.build').here().plugins" }, "")

@@ -1,9 +1,10 @@
---- Messages between launcher and hosts: any bytes, in any pieces; other bytes are refused.
+--- Messages between launcher and hosts hold any bytes and arrive in any pieces. Other bytes are
+-- refused.
 local base = require "moonreel.core.base"
 local frames = require "moonreel.cluster.frames"
 
 describe("frames", function()
-  it("bring texts and lists of any bytes, cut anywhere", function()
+  it("carry texts and lists of any bytes, split at any place", function()
     local messages = { { kind = "start", words = { "a b", "", "\0\n\255" }, env = {}, dir = "/" },
       { kind = "beat" }, { kind = "port", port = "77" } }
     local bytes = "login banner\n" .. frames.GREETING
@@ -21,7 +22,7 @@ describe("frames", function()
     end
   end)
 
-  it("are refused where the bytes are no message", function()
+  it("are refused when the bytes are no message", function()
     local function refused(pattern, bytes, greeted)
       local reader = frames.reader(greeted)
       local good, problem = pcall(reader.feed, reader, bytes)
@@ -37,7 +38,7 @@ describe("frames", function()
       string.pack("<s4", string.pack("<s4BI4", "kind", 1, 1 << 31)), true)
   end)
 
-  it("give messages or a reason, whatever comes", function()
+  it("yield messages or an error for any bytes", function()
     local whole, n = frames.encode { kind = "start", words = { "a", "b" }, dir = "/tmp" }, 0
     local function draw(most)
       n = n + 1

@@ -1,5 +1,6 @@
---- Two hosts with two ranks each, as network namespaces: they are one world; a link that goes down,
--- a route that swallows everything, end the run with the host named; a slow link changes no number.
+--- Two hosts with two ranks each, as network namespaces, form one world. A link that goes down or a
+-- route that drops all packets ends the run, and the error names the host. A slow link changes no
+-- result.
 -- Covers: core/comm/tcp.c lua/moonreel/cluster/launch.lua
 local namespaces = require "spec.support.namespaces"
 local process = require "moonreel.core.process"
@@ -8,8 +9,9 @@ local dir
 setup(function() dir = namespaces.folder() end)
 teardown(function() dir:remove() end)
 
--- Run code on a and b, after `before` of the shell; what is said and the exit code, or nil where
--- namespaces are not allowed. `list`: another host file; `more`: options of the launcher.
+-- Runs code on hosts a and b, after the shell commands `before`. Returns output and exit code, or
+-- nil where the system allows no namespaces. `list` is another host file, `more` are options of the
+-- launcher.
 local function run(code, before, list, more)
   local script = dir:write("ranks.lua", [[
     local world = require("moonreel.comm").world { deadline_s = 30, lost_after_s = 1 }
@@ -27,7 +29,7 @@ local function run(code, before, list, more)
 end
 
 describe("hosts that are namespaces", function()
-  it("are one world", function()
+  it("form one world", function()
     local output, exit = run [[
     local x = require("moonreel.core.tensor").from({ 1 }, { world:rank() + 1 })
     world:all_reduce(x)
@@ -61,7 +63,7 @@ describe("hosts that are namespaces", function()
       output)
   end)
 
-  it("end when a route swallows everything", function()
+  it("end when a route drops all packets", function()
     local output, exit = run [[
     if world:rank() == 2 then
       os.execute "ip route add blackhole 10.77.0.1/32"
@@ -76,7 +78,7 @@ describe("hosts that are namespaces", function()
     assert.matches("rank %d at 10%.77%.0%.%d", output)
   end)
 
-  -- the launch ends at once, though restarts are allowed
+  -- the launch ends at once, although restarts are allowed
   local RESTARTS = "restarts = 2, restart_pause = 0, again = function() return {'-e', ''} end"
   local function expect_link(output, exit, text)
     if output then
@@ -87,12 +89,12 @@ describe("hosts that are namespaces", function()
     end
   end
 
-  it("name both ends of a link that swallows what ranks begin with", function()
+  it("name both ends of a link that drops the first packets of ranks", function()
     local output, exit = run("", "ip -n a route add blackhole 10.77.0.2/32", nil, RESTARTS)
     expect_link(output, exit, "10%.77%.0%.1 port %d+ in 1%d[%d.]* s: Connection timed out")
   end)
 
-  -- what the hosts of a list say to a command of two words, after `before`
+  -- what a command of two words prints for the hosts of a list, after `before`
   local function ask(words, list, before)
     local done, why = namespaces.run({ "/bin/sh", "-c", (before or ":") .. ' && exec "$@"', "sh",
       process.program(), words, "--json", "--hostfile", dir:write("list", list) },
@@ -112,7 +114,7 @@ describe("hosts that are namespaces", function()
     return {}
   end
 
-  it("tell the doctor which host does not know the first one's name", function()
+  it("make the doctor report a host that cannot resolve the first host's name", function()
     local rows, exit = ask("doctor", "a\nb\n")
     if rows then
       assert.equal(1, exit)
@@ -123,7 +125,7 @@ describe("hosts that are namespaces", function()
 
   local SLOW = "ip netns exec a tc qdisc add dev va root tbf rate 20mbit burst 64kb latency 50ms"
 
-  it("tell the doctor which link is slow", function()
+  it("make the doctor report the slow link", function()
     local rows, exit = ask("doctor", "a addr=10.77.0.1\nb addr=10.77.0.2\n", SLOW)
     if rows then
       assert.equal(1, exit)
@@ -132,7 +134,7 @@ describe("hosts that are namespaces", function()
     end
   end)
 
-  it("have a lower score where a link is slow", function()
+  it("score lower when a link is slow", function()
     local rows, exit = ask("health", "a addr=10.77.0.1\nb addr=10.77.0.2\n", SLOW)
     if rows then
       assert.equal(0, exit)
@@ -143,7 +145,7 @@ describe("hosts that are namespaces", function()
     end
   end)
 
-  it("give the same numbers over a slow link", function()
+  it("compute the same numbers over a slow link", function()
     local output, exit = run [[
     if world:rank() == 0 then
       os.execute "tc qdisc add dev va root tbf rate 40mbit burst 64kb latency 50ms"

@@ -1,7 +1,7 @@
---- Ranks of several hosts through a remote shell: they meet, end together, and the host that failed
--- is named. The hosts are this one. Covers: core/bind/stream.c core/comm/launch.c
--- lua/moonreel/cluster/node.lua lua/moonreel/cluster/remote.lua lua/moonreel/cli/node.lua
--- lua/moonreel/cluster/answers.lua
+--- Ranks of several hosts are started through a remote shell, connect, and end together; an error
+-- names the host that failed. All hosts of this spec are this computer.
+-- Covers: core/bind/stream.c core/comm/launch.c lua/moonreel/cluster/node.lua
+-- lua/moonreel/cluster/remote.lua lua/moonreel/cli/node.lua lua/moonreel/cluster/answers.lua
 local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"
 local fails = dofile "spec/support/fails.lua"
@@ -14,7 +14,7 @@ local dir
 setup(function() dir = cluster.new("one slots=2\nchatty-two slots=2 addr=127.0.0.1\n") end)
 teardown(function() dir:remove() end)
 
--- the first host is reached by an address: its name is no host's
+-- ranks reach the first host by address, because no host has its name
 local function hosts(text) dir:write("hosts", text) end
 local TWO = "one slots=2 addr=127.0.0.1\nchatty-two slots=2\n"
 
@@ -24,7 +24,7 @@ world:barrier()
 ]]
 
 describe("ranks of several hosts", function()
-  it("are one world that knows its hosts", function()
+  it("form one world that knows its hosts", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
     local here = require("moonreel.comm.place").find()
@@ -43,7 +43,7 @@ describe("ranks of several hosts", function()
     assert.equal(0, exit)
   end)
 
-  it("are as many as -n or the slots say", function()
+  it("are as many as -n asks for or the slots allow", function()
     hosts("one slots=1 addr=::1\nb\nc max_slots=2")
     local output, exit = cluster.run(dir, "print(require('moonreel.comm').world():size())")
     assert.same({ "3\n3\n3\n", 0 }, { output, exit })
@@ -52,7 +52,7 @@ describe("ranks of several hosts", function()
     assert.equal(2, exit)
   end)
 
-  it("run a file as well as a recipe", function()
+  it("run a Lua file as well as a recipe", function()
     local script = dir:write("file.lua", [[
       local world = require("moonreel.comm").world()
       print(("%d of %d: %s"):format(world:rank(), world:size(), table.concat({ ... }, " ")))
@@ -83,7 +83,7 @@ describe("ranks of several hosts", function()
     end
   end)
 
-  it("end together, and the error of the first that failed stands last", function()
+  it("end together, and the last line names the rank that failed first", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
     if world:rank() == 3 then
@@ -97,9 +97,9 @@ describe("ranks of several hosts", function()
       .. "ended\n$", output)
   end)
 
-  it("are not started again when they do not meet: both ends of the link are named", function()
+  it("are not restarted when two of them cannot connect, and the error names both hosts", function()
     hosts(TWO)
-    -- rank 3 cannot reach rank 1, and rank 2 is the first to end, with what it heard from rank 0
+    -- rank 3 cannot reach rank 1; rank 2 ends first, with the error that rank 0 sent it
     local output, exit = cluster.run(dir, [[
     local base, rank = require "moonreel.core.base", os.getenv "MOONREEL_RANK"
     local own = "rank 3 on two cannot reach rank 1 at 10.0.0.1 port 5: it is full; try: x"
@@ -121,9 +121,9 @@ describe("ranks of several hosts", function()
     assert.is_nil(output:find("restart", 1, true), output)
   end)
 
-  it("name the host that most of them do not hear any more", function()
+  it("name the host from which most ranks receive nothing", function()
     hosts "one addr=127.0.0.1\ntwo\nthree\n"
-    -- rank 1 hears neither of the others; rank 2 is the first to end
+    -- rank 1 receives nothing from the others; rank 2 is the first to end
     local output, exit = cluster.run(dir, MEET .. [[
     local base, rank = require "moonreel.core.base", world:rank()
     local first = arg[0]:match("^.*/") .. "gone"
@@ -140,13 +140,13 @@ describe("ranks of several hosts", function()
     os.exit(6)
     ]])
     assert.equal(6, exit, output)
-    -- whichever of the two is heard first, both speak of the same host
+    -- whichever rank's error arrives first, it concerns the same host
     assert.matches("\nmoonreel: rank [02]: [^\n]*: rank 1 at 10%.0%.0%.1 port 5 does not answer: "
       .. "[^\n]*\nmoonreel: host two: the link from host %a+ to host two fails: rank [02] hears "
       .. "nothing of rank 1: Connection timed out; all 3 ranks of 3 hosts have ended\n$", output)
   end)
 
-  it("end when one dies before they meet, or is killed", function()
+  it("end when one dies before they connect, and when one is killed", function()
     hosts(TWO)
     local output, exit = cluster.run(dir,
       "if os.getenv 'MOONREEL_RANK' == '1' then os.exit(9) end\n" .. MEET)
@@ -158,7 +158,7 @@ describe("ranks of several hosts", function()
     assert.matches("host chatty%-two: rank 2 was ended by signal 9", output)
   end)
 
-  it("end when their host's helper is lost", function()
+  it("end when the helper of their host is killed", function()
     hosts(TWO)
     -- the parent of a rank is the helper
     local output, exit = cluster.run(dir, MEET .. [[
@@ -172,7 +172,7 @@ describe("ranks of several hosts", function()
     assert.matches("host chatty%-two: is lost: its helper has ended, exit code 137; all 4", output)
   end)
 
-  it("go on from what the run left, after a rank or a host was lost", function()
+  it("restart from the run's checkpoint after the loss of a rank or a host", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
     local life = require "moonreel.core.life"
@@ -199,7 +199,7 @@ describe("ranks of several hosts", function()
     assert.matches("host chatty%-two: is lost: [^\n]* at step 8; restart 2 of 3", output)
   end)
 
-  it("are watched on their host: one that stands still is named and ended", function()
+  it("are watched on their host, and a rank that hangs is named and ended", function()
     hosts(TWO)
     local output, exit = cluster.run(dir, MEET .. [[
     local life = require "moonreel.core.life"
@@ -232,7 +232,7 @@ describe("ranks of several hosts", function()
       require("moonreel.core.base").sleep(0.01)
     end
     ]])
-    -- what they all hold open, the pipe to here, is closed when the last one has ended
+    -- all ranks hold the pipe to this process open: it closes when the last one has ended
     local done = process.run({ "/bin/sh", "-c", 'exec "$@" 3>&1', "sh", "/usr/bin/env",
       "MOONREEL_RSH=" .. dir.path .. "/rsh", "MOONREEL_HERE="
       .. dir.path, process.program(), "-e", ("require('moonreel.cluster.launch').run({ %q }, "
@@ -244,7 +244,7 @@ describe("ranks of several hosts", function()
     assert.equal(("met\n"):rep(4), met)
   end)
 
-  it("are not started where a host is not there", function()
+  it("are not started when a host cannot be reached", function()
     hosts("one addr=127.0.0.1\ndown-a\ndown-b")
     local output, exit = cluster.run(dir, "print 'started'")
     assert.equal(6, exit)
@@ -253,10 +253,10 @@ describe("ranks of several hosts", function()
       .. "route to host\n  host down%-b: .-\n  2 of 3 hosts cannot run", output)
   end)
 
-  it("are not started where a host has another program", function()
+  it("are not started when a host has another build of the program", function()
     hosts("one addr=127.0.0.1\ntwo")
     local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
-    -- the linker's text is another one; without any, the file is
+    -- changes the build id in the program, or the file when it has no build id
     local other, n = base.read_file(process.program())
       :gsub("(\4\0\0\0.\0\0\0\3\0\0\0GNU\0)....", "%1abcd")
     dir:write("other", n > 0 and other or other .. "x")
@@ -272,7 +272,7 @@ describe("ranks of several hosts", function()
     assert.matches("host two: another build of moonreel %(.-, %x+%) than here %(%x+%)", output)
   end)
 
-  it("are not believed what no helper of this build says", function()
+  it("end with an error when a helper sends a message that this build never sends", function()
     hosts("one")
     local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
     local function shell(text)
@@ -302,14 +302,14 @@ describe("ranks of several hosts", function()
   end)
 end)
 
-describe("what hosts get", function()
-  it("is an allow-list of variables, without secrets", function()
+describe("the environment and the command line of a host", function()
+  it("include only allowed variables, and no secrets", function()
     assert.same({ "LANG=C", "MOONREEL_DEVICE=cpu", "NCCL_DEBUG=INFO", "OMP_NUM_THREADS=2" },
       launch.variables("NCCL_DEBUG=INFO\0HOME=/root\0LANG=C\0WANDB_API_KEY=x\0OMP_NUM_THREADS=2\0"
         .. "MOONREEL_SECRET_TEXT=s\0MOONREEL_DEVICE=cpu\0MOONREEL_RSH=rsh\0PATH=/bin\0"))
   end)
 
-  it("is a remote shell's words without a shell's", function()
+  it("split a remote shell command into words without a shell", function()
     local login = remote.words { name = "a", user = "root" }
     assert.equal("root@a", login[#login - 2])
     local words = remote.words { name = "fe80::1", port = 2222 }
@@ -321,8 +321,8 @@ describe("what hosts get", function()
   end)
 end)
 
-describe("hosts that fall silent", function()
-  -- a clock that goes on by itself, a tenth of a second each time that it is asked
+describe("hosts that stop answering", function()
+  -- a clock that advances by 0.1 s at each call
   local now_s, now, before = base.now_s, 0, os.getenv "MOONREEL_RSH"
   before_each(function()
     now = now_s()
@@ -337,7 +337,7 @@ describe("hosts that fall silent", function()
     process.set("MOONREEL_RSH", before or "")
   end)
 
-  it("are given up after 15 s without an answer, all at once", function()
+  it("are given up after 15 s without an answer, all at the same time", function()
     local began = now
     local cluster_of <close> = remote.open { { name = "mute-1" }, { name = "mute-2" },
       { name = "mute-3" }, { name = "mute-4" } }
@@ -348,7 +348,7 @@ describe("hosts that fall silent", function()
     assert.is_true(now - began < 15 + 4, ("%.1f s"):format(now - began))
   end)
 
-  it("are lost 20 s after the last sign of life", function()
+  it("are lost 20 s after their last message", function()
     local cluster_of <close> = remote.open { { name = "one" } }
     local link, lost = cluster_of.links[1], nil
     assert.is_true(link.up, link.gone)
@@ -365,13 +365,13 @@ describe("hosts that fall silent", function()
     assert.is_true(now - link.heard > 20 and now - link.heard < 24)
   end)
 
-  -- a program with few open files, of which the system would give more
+  -- runs code with a low limit of open files that the program may raise
   local function with_few_files(code)
     return process.run({ "/bin/sh", "-c", 'ulimit -Sn 40 && ulimit -Hn 200 && exec "$@" 2>&1', "sh",
       process.program(), "-e", code }, "", { deadline_s = 600 })
   end
 
-  it("are as many as the system gives open files for, and none where those are too few", function()
+  it("are connected up to the limit of open files, and refused beyond it", function()
     assert.equal("all are called\n", with_few_files [[
       local base, remote = require "moonreel.core.base", require "moonreel.cluster.remote"
       local now, list = base.now_s(), {}
@@ -400,7 +400,7 @@ describe("hosts that fall silent", function()
       .. "ulimit %-n 201\n", done.output)
   end)
 
-  it("are at most 2048 at once", function()
+  it("number at most 2048 in one launch", function()
     local list = {}
     for i = 1, 2049 do
       list[i] = { name = "n" .. i }
@@ -410,8 +410,8 @@ describe("hosts that fall silent", function()
 end)
 
 describe("a host's helper", function()
-  -- the launcher says this, and no more, but does not hang up; a second goes by each time that the
-  -- helper asks for the time
+  -- The launcher sends these orders and then nothing, but keeps the connection open. The helper's
+  -- clock advances by one second at each call.
   local function fall_silent(orders)
     local bytes = {}
     for i, order in ipairs(orders) do
@@ -431,8 +431,8 @@ describe("a host's helper", function()
     ]] }, table.concat(bytes), { deadline_s = 600 })
   end
 
-  -- what it says when its launcher falls silent, after some signs of life, one every two seconds,
-  -- until the pattern; `code` is what its ranks do before they wait for each other
+  -- The output of a helper whose launcher falls silent. Until `pattern` it sends one heartbeat
+  -- every two seconds. `code` is what its ranks run before they wait for each other.
   local function expect_end(code, pattern, least, most)
     local rank = dir:write("waits.lua", code .. [[
       local world = require("moonreel.comm").world()
@@ -447,11 +447,11 @@ describe("a host's helper", function()
     return done.output
   end
 
-  it("asks its ranks to end 30 s after the last word of its launcher", function()
+  it("asks its ranks to end 30 s after the last message of the launcher", function()
     expect_end("", "rank %d was ended by signal 15", 13, 20)
   end)
 
-  it("ends them where they have not done so 15 s later", function()
+  it("kills ranks that have not ended 15 s later", function()
     local output = expect_end("require('moonreel.core.signal').catch()\n",
       "the launcher of host %S+ is lost\n", 20, 26)
     assert.matches("kind.-ended.-rank %d ended with exit code 6", output)

@@ -1,4 +1,4 @@
---- What a host of a run says of itself, in a process of its own.
+--- The recorder of a host: a process that writes the state of GPUs and links into a run.
 -- Covers: lua/moonreel/cluster/recorder.lua lua/moonreel/cli/recorder.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -13,7 +13,7 @@ setup(function()
 end)
 teardown(function() dir:remove() end)
 
--- what two looks say, between which some code runs
+-- two readings; `code` runs between them
 local function looks(words, between)
   local script = dir:write("looks.lua", [[
     local json, recorder = require "moonreel.core.json", require "moonreel.cluster.recorder"
@@ -38,7 +38,7 @@ local function looks(words, between)
 end
 
 describe("a host of a run", function()
-  it("says what its GPUs and links do, and what is wrong with them", function()
+  it("reports the rates of its GPUs and links, and their faults", function()
     local one, other = looks("gpus=2 lost=1 slow=4", [[
       write("net/eth0/statistics/rx_bytes", 5000)
       write("net/eth0/statistics/tx_bytes", 100)
@@ -52,7 +52,8 @@ describe("a host of a run", function()
     assert.is_nil(one.scalars["gpu1/power_w"])
     assert.is_true(one.scalars.load >= 0 and one.scalars.free_memory_bytes > 1 << 20)
     assert.matches("^GPU 0: slowed down: power\nGPU 1: .*lost", table.concat(one.faults, "\n"))
-    -- rates and errors are of the time between two looks; a counter that began again has none
+    -- rates and errors count from the first reading to the second; a counter that restarted has
+    -- none
     assert.is_nil(one.scalars["eth0/received_bytes_s"])
     assert.is_true(other.scalars["eth0/received_bytes_s"] > 0)
     assert.is_nil(other.scalars["eth0/sent_bytes_s"])
@@ -61,25 +62,25 @@ describe("a host of a run", function()
     assert.matches("link mlx5_0/1 is down", table.concat(other.faults, "\n"))
   end)
 
-  it("is well when nothing is wrong", function()
+  it("reports no faults when all is well", function()
     assert.is_nil(looks("gpus=1", "").faults)
   end)
 
-  it("says so when its driver does not answer", function()
+  it("reports a driver that does not answer", function()
     local one = looks("stuck", "")
     assert.same({ "its GPUs and links did not answer within 2 s; the driver may hang" }, one.faults)
     assert.is_true(one.scalars.load >= 0)
   end)
 end)
 
-describe("the process of a host", function()
+describe("the recorder process of a host", function()
   local path, file
   before_each(function()
     path = run.create(dir.path .. "/outputs", "x")
     file = ("%s/log/node-h.json"):format(path)
   end)
 
-  -- start it for a process; it is waited for by what it writes
+  -- starts a recorder for the process `pid`; the spec waits for the file that it writes
   local function start(fence, pid, began)
     return process.leave { "/usr/bin/env", "MOONREEL_HOST=h", process.program(), "recorder", path,
       tostring(fence), "0.05", tostring(pid), began }
@@ -106,7 +107,7 @@ describe("the process of a host", function()
     return not good or text:match ".*%) (%S)" == "Z"
   end
 
-  it("writes again and again, until the run is closed", function()
+  it("writes its file repeatedly until the run is closed", function()
     local lock = run.lock(path)
     local pid = start(lock:fence(), base.pid(), start_of(base.pid()))
     wait_for(function()
@@ -118,7 +119,7 @@ describe("the process of a host", function()
     assert.is_false(base.exists(file))
   end)
 
-  it("ends with the rank, and with the launch", function()
+  it("ends when its rank ends or another launch begins", function()
     local lock <close> = run.lock(path)
     local other_rank = start(lock:fence(), base.pid(), "1")
     local other_launch = start(lock:fence() + 1, base.pid(), start_of(base.pid()))
@@ -126,7 +127,7 @@ describe("the process of a host", function()
     assert.is_false(base.exists(file))
   end)
 
-  it("says what it takes when its words are wrong", function()
+  it("exits with 2 when its arguments are wrong", function()
     local done = process.run({ process.program(), "recorder", path, "x" }, "", { quiet = true })
     assert.equal(2, done.exit)
   end)

@@ -1,6 +1,7 @@
---- A run on several hosts, each with a registry of its own as hosts have: where its ranks are, and
--- its end, from one of them. Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/stacks.lua
--- lua/moonreel/cli/target.lua lua/moonreel/cluster/answers.lua
+--- A run on several hosts, each with a registry of its own: one of them finds all ranks and stops
+-- the run.
+-- Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/stacks.lua lua/moonreel/cli/target.lua
+-- lua/moonreel/cluster/answers.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"
@@ -8,7 +9,7 @@ local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
--- ranks that wait to be asked to end, two minutes at most; those of the second host do not hear it
+-- ranks that wait up to two minutes for the request to end; those of the second host ignore it
 local RANKS = [[
 local world = require("moonreel.comm").world { deadline_s = 60 }
 local core, signal = require "moonreel.core.life", require "moonreel.core.signal"
@@ -42,7 +43,7 @@ setup(function()
 end)
 teardown(function() dir:remove() end)
 
--- begin them in the background; returns when all have met
+-- starts the ranks in the background; returns when all have connected
 local function start()
   local met = dir:write("met", "")
   local script = dir:write("ranks.lua", RANKS:format(dir.path .. "/run", dir.path .. "/met"))
@@ -64,7 +65,7 @@ end
 describe("a run on several hosts", function()
   after_each(background.stop)
 
-  it("shows where its ranks are, and is stopped, on all that answer", function()
+  it("reports the stacks of its ranks and is stopped on every host that answers", function()
     start()
     local code, report = ask "stacks @/run --hostfile @/hosts --json"
     assert.equal(0, code, report)
@@ -80,7 +81,7 @@ describe("a run on several hosts", function()
     assert.matches("\nhost down%-c: it cannot be reached, exit code 255: [^\n]*No route to host\n$",
       report)
 
-    -- this host's own registry has no rank of it
+    -- the registry of this host has no rank of the run
     code, report = ask "stop @/run"
     assert.equal(0, code, report)
     assert.matches("\n%S+ +0 +0 +0 +0 +0 ", report)

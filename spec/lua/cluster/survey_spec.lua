@@ -1,5 +1,6 @@
---- Questions to several hosts: every host in a row, one that does not answer with its reason, and
--- exit codes that say so. Covers: lua/moonreel/cluster/answers.lua lua/moonreel/cluster/clock.lua
+--- Commands that ask several hosts: each host has a line, a host that does not answer has its
+-- reason, and the exit code reports it.
+-- Covers: lua/moonreel/cluster/answers.lua lua/moonreel/cluster/clock.lua
 -- lua/moonreel/cluster/preflight.lua lua/moonreel/cli/nodes.lua lua/moonreel/cli/clock.lua
 -- lua/moonreel/cli/health.lua lua/moonreel/cluster/links.lua
 local clock = require "moonreel.cluster.clock"
@@ -23,7 +24,7 @@ local function ask(words, more)
 end
 
 describe("commands about hosts", function()
-  it("show every host in the order of the file, and why one is missing", function()
+  it("print each host in the order of the file, and why a host is missing", function()
     for _, command in ipairs { "nodes", "clock", "health" } do
       local out, code = ask(command .. " --hostfile @/hosts")
       assert.equal(6, code, out)
@@ -57,7 +58,7 @@ describe("commands about hosts", function()
     assert.matches("^host a: another build of moonreel %(9, abc%) than here %(%x+%); try:", out)
   end)
 
-  it("show GPUs with who uses them", function()
+  it("print GPUs with the processes that use them", function()
     local nvml = ("MOONREEL_NVML='%s' NVML_SCENE='ecc=3'"):format(scene)
     local out, code = ask("nodes", nvml)
     assert.equal(0, code)
@@ -71,7 +72,7 @@ describe("commands about hosts", function()
     assert.matches("GPU is lost", rows[1].answer.gpus[2].hindrance)
   end)
 
-  it("show links by what the system counts", function()
+  it("print the network counters of each link", function()
     for name, value in pairs { ["net/eth0/operstate"] = "up", ["net/eth0/speed"] = "400",
       ["net/eth0/statistics/rx_bytes"] = "1024", ["net/eth0/statistics/rx_errors"] = "2",
       ["net/lo/operstate"] = "up", ["net/eth1/operstate"] = "down",
@@ -103,14 +104,14 @@ describe("clocks", function()
     return clock.judge(list)
   end
 
-  it("are judged by the quickest answer", function()
+  it("are compared by the answer with the shortest round trip", function()
     local found = judged(function(one) one.wall_s = one.wall_s + 0.04 end, "chrony")
     assert.near(0.04, found.offset_s, 1e-9)
     assert.near(0.001, found.bound_s, 1e-9)
     assert.equal("ok", found.verdict)
     assert.equal("no service", judged(function() end).verdict)
     assert.equal("apart", judged(function(one) one.wall_s = one.wall_s - 0.06 end, "ntpd").verdict)
-    -- a bound as large as that says nothing
+    -- an offset below the bound of its error proves nothing
     assert.equal("ok", judged(function(one)
       one.sent_s, one.came_s = one.sent_s - 1, one.came_s + 1
       one.wall_s = one.wall_s + 0.06
@@ -123,8 +124,8 @@ describe("clocks", function()
   end)
 end)
 
-describe("a distance of clocks", function()
-  it("is in the unit that people read", function()
+describe("a difference between clocks", function()
+  it("is printed in the unit that people use at its size", function()
     local said = {}
     for i, s in ipairs { 0, -0.0004, 0.9994, 1, -119.94, 120, 7199.4, 7200, -90061, 172799.4,
       190000 } do
@@ -137,7 +138,7 @@ describe("a distance of clocks", function()
 end)
 
 describe("moonreel doctor --hostfile", function()
-  it("has equal rows of hosts as one", function()
+  it("merges equal lines of several hosts into one", function()
     local doctor = require "moonreel.cli.doctor"
     local function row(host, text, state)
       return { host = host, what = "store", state = state or "ok", text = text }
@@ -161,7 +162,7 @@ describe("moonreel doctor --hostfile", function()
     return found, code, err
   end
 
-  it("finds what hosts do not share, by host", function()
+  it("compares the hosts and reports each check by host", function()
     dir:write("both", "b addr=127.0.0.1\na\n")
     dir:write("recipe.lua", "return recipe.extend('tiny/demo') {}")
     local rows, code, err = rows_of("--hostfile @/both @/recipe.lua")
@@ -178,11 +179,11 @@ describe("moonreel doctor --hostfile", function()
     assert.equal("note", rows["a clock"].state)
   end)
 
-  it("names a host with another recipe, and one that is not there", function()
+  it("reports a host with another recipe and a host that cannot be reached", function()
     if process.run({ "/bin/sh", "-c", "unshare -Urm true" }, "", { quiet = true }).exit ~= 0 then
       return pending "no namespaces here"
     end
-    -- the remote shell of host a stands in another folder's place
+    -- the remote shell of host a mounts another recipe in place of the first
     local rsh = require("moonreel.core.base").read_file(dir.path .. "/rsh")
     dir:write("other.lua", "return recipe.extend('tiny/demo') { lr = 1e-5 }")
     dir:write("rsh", (rsh:gsub('exec "%$@"', function(exec)

@@ -1,4 +1,5 @@
---- Lists of hosts: the four grammars, lists of Slurm, filters; a mistake is reported with its line.
+--- Host files of four grammars, host lists of Slurm, and filters. A mistake is reported with its
+-- line.
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local hosts = require "moonreel.comm.hosts"
@@ -28,16 +29,16 @@ describe("a host file", function()
     assert.equal("a:4", parsed "^b\na slots=4\nb slots=2")
   end)
 
-  it("has slots behind a colon, as MPICH reads it", function()
+  it("has slots after a colon, as MPICH reads it", function()
     assert.equal("a:4 b", parsed "a:4 binding=core\nb ifname=eth1")
   end)
 
-  it("has lists as Slurm writes them", function()
+  it("has host lists as Slurm writes them", function()
     assert.equal("n01:8 n02:8 n03:8 n7:8 login", parsed "n[01-03,7] slots=8\nlogin")
     assert.equal("a1b08 a1b09 a1b10 a3b08 a3b09 a3b10 c", parsed "a[1,3]b[08-10],c")
   end)
 
-  it("has addresses, ports and other ways to a host", function()
+  it("has addresses, ports and the commands that reach a host", function()
     local list = hosts.parse("[fe80::1]:2 port=2222\n::1 slots=3\nb addr=10.0.0.2 max-slots=4",
       "hosts")
     assert.equal("fe80::1:2 ::1:3 b", brief(list))
@@ -45,7 +46,7 @@ describe("a host file", function()
       list[3].line })
   end)
 
-  it("has users of remote shells, addresses in brackets and a mark of Windows", function()
+  it("has users of remote shells, addresses in brackets and Windows line ends", function()
     local list = hosts.parse("\xEF\xBB\xBFroot@10.0.0.2 slots=2 addr=[fd00::9]\nme.2@n[1-2]:3\n"
       .. "_x@[fe80::1]:4", "hosts")
     assert.equal("10.0.0.2:2 n1:3 n2:3 fe80::1:4", brief(list))
@@ -59,7 +60,7 @@ describe("a host file", function()
     refused("2: '\\xef\\xbb\\xbfb' is not a host name", "a\n\xEF\xBB\xBFb")
   end)
 
-  it("is refused with the line that is wrong", function()
+  it("is refused with the number of the line that is wrong", function()
     refused(" there are no hosts; expected one per line", "# nothing\n")
     refused(" there are no hosts; expected", "a\n^a")
     refused("2: '%-oProxyCommand=x' is not a host name", "a\n-oProxyCommand=x")
@@ -85,7 +86,7 @@ describe("a host file", function()
     fails("MR_E_USAGE", "host file /no/such cannot be read", hosts.read, "/no/such")
   end)
 
-  it("is read, or refused by its line, whatever stands in it", function()
+  it("is read, or refused by its line, for any text", function()
     local pieces = { "a", "n[1-3]", "n[", "]", ":", "4", "slots=", " ", "=", "#", "\n", "-", "^",
       "[::1]", ",", "max_slots=9", "port=1", "\0", "\27[2J", "é", "+e", "x[1-9,2]", "addr=", "\r",
       ("z"):rep(260) }
@@ -149,7 +150,7 @@ describe("filters of hosts", function()
     assert.equal("a:4 b:4 n1:2 n2:2", brief(list))
   end)
 
-  it("are refused where they name nothing", function()
+  it("are refused when they name no host or slot of the list", function()
     fails("MR_E_USAGE", "expected only one of the two", hosts.filter, list, "a", "b")
     fails("MR_E_USAGE", "%-%-include: host 'n3' is not in the list, did you mean 'n1'",
       hosts.filter, list, "n3")

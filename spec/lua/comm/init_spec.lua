@@ -1,4 +1,4 @@
---- Ranks of this host: what tensors become, and how a run of them ends. Each case is one launch.
+--- Ranks of this host: the results of collectives, and how a launch ends. Each case is one launch.
 -- Covers: core/bind/comm.c core/comm/launch.c lua/moonreel/cli/ranks.lua
 local comm = require "moonreel.comm"
 local fails = dofile "spec/support/fails.lua"
@@ -18,7 +18,7 @@ local function launch(ranks, code)
   return done.output, done.exit
 end
 
--- every rank says one line, in the order of ranks
+-- each rank prints one line, in the order of ranks
 local SAY = [[
 local function say(...)
   for r = 0, world:size() - 1 do
@@ -34,12 +34,12 @@ end
 describe("a world of one", function()
   local world = comm.world()
 
-  it("is there without anybody's help, once", function()
+  it("exists without a launcher, once for a process", function()
     assert.equal(world, comm.world())
     assert.equal("rank 0 of 1", tostring(world))
   end)
 
-  it("gives back what it gets", function()
+  it("returns what it is given", function()
     local x = T.from({ 2, 2 }, { 1, 2, 3, 4 })
     assert.equal(x, world:all_reduce(x))
     assert.equal(x, world:broadcast(x))
@@ -57,7 +57,7 @@ describe("a world of one", function()
     assert.same({ all_reduce = { calls = 1, bytes = 0 } }, world:counts())
   end)
 
-  it("keeps rows that hold nothing", function()
+  it("accepts rows with no elements", function()
     local x = T.new("f32", { 4, 0 })
     for _, y in ipairs { world:reduce_scatter(x), world:all_gather(x), world:all_to_all(x) } do
       assert.same({ 4, 0 }, y.shape)
@@ -66,7 +66,7 @@ describe("a world of one", function()
       { rows = { 3 } })
   end)
 
-  it("refuses what has no sum, no rank, no rows", function()
+  it("refuses types without a sum, unknown ranks and wrong row counts", function()
     local x = T.new("f32", { 3, 2 })
     fails("MR_E_USAGE", "bool has no sum over ranks", world.all_reduce, world, T.new("bool", { 1 }))
     fails("MR_E_USAGE", "'mean': expected sum or max", world.all_reduce, world, x, "mean")
@@ -77,7 +77,7 @@ describe("a world of one", function()
       { rows = { 1, 2 } })
     fails("MR_E_USAGE", "rows%[1%] is %-1: expected a number of rows, 0 to ", world.all_gather,
       world, x, { rows = { -1 } })
-    -- in elements that would be 2^64, or 0
+    -- counted in elements, that is 2^64, which wraps to 0
     fails("MR_E_USAGE", "receives%[1%] is 1099511627776: expected a number of rows, 0 to 8388608",
       world.all_to_all, world, T.new("u8", { 0, 1 << 24 }), { receives = { 1 << 40 } })
     fails("MR_E_USAGE", "all_gather: out: expected a tensor, got number", world.all_gather, world,
@@ -99,7 +99,7 @@ describe("a world of one", function()
 end)
 
 describe("ranks of this host", function()
-  it("add, share out, gather, exchange and pass on", function()
+  it("reduce, scatter, gather, exchange, send and receive", function()
     local output, exit = launch(3, "local world = comm.world { check = true }\n" .. SAY .. [[
       local r = world:rank()
       local function list(x) return table.concat(x:totable(), " ") end
@@ -125,7 +125,7 @@ describe("ranks of this host", function()
       "1\t2\t2\t6", "0\t1\t1\t60", "0\t2\t2\t300", "" }, "\n"), output)
   end)
 
-  it("end with the one that fails first, by its code, and name it", function()
+  it("end with the exit code of the first rank that fails, which the error names", function()
     local output, exit = launch(3, [[
       local world = comm.world()
       if world:rank() == 1 then error "lost" end
@@ -137,7 +137,7 @@ describe("ranks of this host", function()
     assert.matches("\nmoonreel: rank 1 ended with exit code 1; all 3 ranks have ended\n$", output)
   end)
 
-  it("end by the cause, also where one that only heard of it is gone sooner", function()
+  it("end with the code of the cause, even when another rank ended earlier by it", function()
     local output, exit = launch(2, [[
       local signal = require "moonreel.core.signal"
       signal.catch()
@@ -152,7 +152,7 @@ describe("ranks of this host", function()
     assert.matches("moonreel: rank 0 ended with exit code 9; all 2 ranks have ended\n$", output)
   end)
 
-  it("end when one dies before it meets the others, and when one is killed", function()
+  it("end when one dies before it connects, and when one is killed", function()
     local output, exit = launch(2, [[
       if os.getenv "MOONREEL_RANK" == "0" then os.exit(9, false) end
       comm.world()
@@ -171,7 +171,7 @@ describe("ranks of this host", function()
     assert.matches("all_reduce 0 %(4 f32%): rank 1 was ended by signal 9", output)
   end)
 
-  it("say who left a call out", function()
+  it("name the rank that left a call out", function()
     local output, exit = launch(3, [[
       local world = comm.world { check = true }
       if world:rank() ~= 2 then world:barrier() end
@@ -182,7 +182,7 @@ describe("ranks of this host", function()
       .. "make barrier 0", output)
   end)
 
-  it("are as many as asked for, by a whole number", function()
+  it("must number a whole number within the limits", function()
     for _, text in ipairs { "0", "-1", "1e0", "0x1", "1.0", " 1", "two", "", "99999999999999999999",
       "5000" } do
       local output, exit = launch(text, "")
@@ -192,7 +192,7 @@ describe("ranks of this host", function()
     end
   end)
 
-  it("start no ranks of their own", function()
+  it("cannot start ranks themselves", function()
     local output, exit = launch(2, [[
       local done = require("moonreel.core.process").run({ "/bin/sh", "-c", 'exec "$@" 2>&1', "sh",
         require("moonreel.core.process").program(), "-n", "2", "-e", "print 'started'" }, "")

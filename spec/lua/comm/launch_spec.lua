@@ -1,4 +1,4 @@
---- Launches that are watched, ended and started again; what they say.
+--- Launches are watched, ended and restarted; what their messages say.
 -- Covers: lua/moonreel/life/report.lua core/bind/launch.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -9,7 +9,7 @@ local watch = require "moonreel.life.watch"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- words of a script that counts its starts in `n`
+-- a script that counts its starts in `n`
 local function script(code)
   return { dir:write("rank.lua", ([[
     local base, core = require "moonreel.core.base", require "moonreel.core.life"
@@ -32,7 +32,7 @@ local function starts()
   return n
 end
 
--- a launch with what it says
+-- runs a launch; returns exit code, error text and messages
 local function run(code, options)
   local said = {}
   options.restart_pause = 0
@@ -43,7 +43,7 @@ local function run(code, options)
 end
 
 describe("a launch", function()
-  it("goes on after losses, from what the run left", function()
+  it("restarts after the loss of a rank, from the run directory", function()
     local given = {}
     local code = "core.step(n + 1) if n < 2 and rank == 1 then stop 'KILL' end world:barrier()"
     local exit, text, said = run(code, { restarts = 2,
@@ -59,9 +59,9 @@ describe("a launch", function()
     assert.matches("at step 2; restart 2 of 2", said[2])
   end)
 
-  it("proposes to do without hosts that fail again and again, as long as others are left",
+  it("proposes to leave out hosts that fail repeatedly, but never all hosts",
     function()
-    -- launches of three hosts that these have failed
+    -- failures of a launch of three hosts; `hosts` lists the host that fails in each start
     local function insist(hosts, restarts)
       local at, said = 0, {}
       launch.insist(function()
@@ -80,13 +80,13 @@ describe("a launch", function()
     said = insist({ "b", "c", "b", "c", "a" }, 4)
     assert.matches("\n  step 3: lost\n  host b: 2 failures, host c: 2 failures; try without: b%+c "
       .. "of run$", said[#said])
-    -- all of them are no proposal
+    -- a proposal never leaves out all hosts
     local all = table.concat(insist({ "a", "b", "c", "a", "b", "c" }, 6), "\n")
     assert.matches("try without: a%+b of run\n", all)
     assert.is_nil(all:find("a+b+c", 1, true))
   end)
 
-  it("ends when restarts bring nothing new, with a summary", function()
+  it("ends with a summary when restarts make no progress", function()
     local exit, text, said = run("core.step(7) if rank == 1 then stop 'KILL' end world:barrier()",
       { restarts = 2 })
     assert.equal(137, exit)
@@ -96,26 +96,26 @@ describe("a launch", function()
       .. "  step 7:", said[3])
   end)
 
-  it("counts again after enough new steps", function()
+  it("counts restarts from zero again after enough new steps", function()
     local exit = run("core.step(n * 10) if n < 4 and rank == 1 then stop 'KILL' end "
       .. "world:barrier()", { restarts = 1, restart_steps = 10 })
     assert.equal(0, exit)
     assert.equal(5, starts())
   end)
 
-  it("is not started again for a defect, nor when it was asked to stop", function()
+  it("is not restarted after a defect or a request to stop", function()
     assert.equal(1, (run("if rank == 1 then os.exit(1) end world:barrier()", { restarts = 3 })))
     assert.equal(1, starts())
     assert.equal(143, (run("if rank == 1 then stop 'TERM' end world:barrier()", { restarts = 3 })))
     assert.equal(1, starts())
   end)
 
-  it("ends a rank that stands still, and keeps what all did", function()
+  it("ends a rank that hangs and saves a report of all ranks", function()
     local floors = {}
     for _, phase in ipairs(watch.phases) do
       floors[phase] = 0.3
     end
-    -- on a busy machine a rank needs more than that to stop itself
+    -- on a busy machine a rank may need more than 0.3 s to stop itself
     floors.snapshot, floors.persist = 3, 3
     local exit, text, said = run([[
       core.step(3)
@@ -145,7 +145,7 @@ describe("a launch", function()
     assert.equal(kept.ranks[1].pid, kept.ranks[1].threads[1].tid)
   end)
 
-  it("names a rank that does nothing before its first step, and not one that computes", function()
+  it("reports a rank that is idle before its first step, but not one that computes", function()
     local floors = {}
     for _, phase in ipairs(watch.phases) do
       floors[phase] = 0.5
@@ -160,7 +160,7 @@ describe("a launch", function()
     assert.matches("^rank 1 hangs in compile before its first step for %d+%.%d s", text)
   end)
 
-  -- the text of a file that a rank writes, as soon as it is there
+  -- waits for a file that a rank writes; returns its text
   local function text_of(name)
     while not base.exists(dir.path .. "/" .. name) do
       base.sleep(0.01)
@@ -168,7 +168,7 @@ describe("a launch", function()
     return base.read_file(dir.path .. "/" .. name)
   end
 
-  -- ranks that remember the first SIGTERM, and then do what `code` says
+  -- starts ranks that catch the first SIGTERM and then run `code`
   local function begin(code, ranks, options)
     local words = { "moonreel", dir:write("begun.lua", ([[
       require("moonreel.core.signal").catch()
@@ -196,7 +196,7 @@ describe("a launch", function()
     assert.equal(137, wait(running).exit)
   end)
 
-  it("kills a rank that stays when another has failed, and what ranks leave behind", function()
+  it("kills a rank that outlives a failed one, and the children of ranks", function()
     local running <close> = begin([[
       if rank == "0" then
         os.execute("setsid sleep 1000 > /dev/null 2>&1 & echo $! > " .. dir .. "/started")
@@ -215,8 +215,9 @@ describe("a launch", function()
     assert.is_false(base.exists("/proc/" .. left))
   end)
 
-  it("leaves a rank that saves alone, though another has failed", function()
-    -- it says so until the other is known to be gone, then saves for longer than both signals take
+  it("does not kill a rank that is saving when another rank fails", function()
+    -- Rank 0 is in the phase `persist` until rank 1 is gone, then saves for longer than both
+    -- signals take.
     local running <close> = begin([[
       if rank == "1" then
         base.replace_file(dir .. "/other", base.pid())
@@ -244,7 +245,7 @@ describe("a launch", function()
     assert.equal("all", base.read_file(dir.path .. "/saved"))
   end)
 
-  it("leaves signals as they were, however launches overlap", function()
+  it("restores the signal mask after overlapping launches", function()
     local function blocked() return base.read_file("/proc/self/status"):match "SigBlk:%s+(%x+)" end
     local start, before = require("moonreel.core.launch").start, blocked()
     local a = start({ "moonreel", "-e", "" }, 1)
@@ -255,7 +256,7 @@ describe("a launch", function()
     assert.equal(before, blocked())
   end)
 
-  it("says who left a call out", function()
+  it("names the rank that left a call out", function()
     local exit, text = run([[
       local T = require "moonreel.core.tensor"
       if rank == 1 then world:barrier() end
@@ -266,7 +267,7 @@ describe("a launch", function()
     assert.matches("exit code 6; rank %d makes [^,]*, where others make", text)
   end)
 
-  it("adds nothing to what a rank tells itself, though others wait for it to leave", function()
+  it("adds nothing to an error that a rank reports itself, though others wait for it", function()
     local exit, text = run([[
       local team = require("moonreel.comm.team").new(world)
       local good, problem = pcall(team.try, team, function()
@@ -278,7 +279,7 @@ describe("a launch", function()
     starts()
   end)
 
-  it("tells a rank that a signal ended from one that ended because it was asked to", function()
+  it("distinguishes a rank killed by a signal from one that exited when asked to", function()
     local exit, text = run("if rank == 1 then os.exit(143) end world:barrier()", {})
     assert.equal(143, exit)
     assert.matches("^rank 1 ended as signal 15 %(Terminated%) asked", text)

@@ -1,12 +1,12 @@
---- How fast links between hosts are: every pair is measured once each way, and what is slow is
--- named. Real links are those of spec/lua/cluster/hosts_spec.lua.
+--- The speed of links between hosts: each pair is measured in both directions, and slow hosts or
+-- links are named. spec/lua/cluster/hosts_spec.lua measures real links.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local links = require "moonreel.comm.links"
 local process = require "moonreel.core.process"
 
--- what links of hosts carry, in MB/s: rows are who sends
+-- the rate of each link in MB/s: a row for each sender
 local function found(rate, hosts)
   local way = {}
   for i, row in ipairs(rate) do
@@ -27,7 +27,7 @@ local function faults(rows)
 end
 
 describe("links between hosts", function()
-  it("are judged by what is usual", function()
+  it("are compared with the median rate", function()
     local rows, slowest = links.judge(found { { 0, 90, 100, 110 }, { 100, 0, 100, 100 },
       { 100, 120, 0, 80 }, { 100, 100, 40, 0 } })
     assert.same({}, faults(rows))
@@ -38,7 +38,7 @@ describe("links between hosts", function()
     assert.same({ 100e6, 120e6 / 2 + 80e6 / 2 }, { rows[3].receives, rows[3].sends })
   end)
 
-  it("name the host that sends slowly", function()
+  it("name a host that sends slowly", function()
     local rows, slowest = links.judge(found { { 0, 100, 100, 100 }, { 100, 0, 100, 100 },
       { 3, 2.5, 0, 3 }, { 100, 100, 100, 0 } })
     assert.same({ "c sends 3 MB/s, other hosts 100 MB/s" }, faults(rows))
@@ -47,27 +47,27 @@ describe("links between hosts", function()
     assert.is_true(slowest.slow)
   end)
 
-  it("name the host that receives slowly", function()
+  it("name a host that receives slowly", function()
     local rows = links.judge(found({ { 0, 2, 1500 }, { 2000, 0, 1500 }, { 1500, 2.5, 0 } },
       { "x", "y", "z" }))
     assert.same({ "y receives 2.25 MB/s, other hosts 1.6 GB/s" }, faults(rows))
   end)
 
-  it("of two hosts name both ends: which is slow, nothing tells", function()
+  it("name both of two hosts, because either may be the slow one", function()
     local rows = links.judge(found({ { 0, 3 }, { 100, 0 } }, { "x", "y" }))
     local text = "the slowest link between hosts, from x to y, carries 3 MB/s; 51.5 MB/s is usual"
     assert.same({ "x " .. text, "y " .. text }, faults(rows))
     assert.same({}, faults((links.judge(found({ { 0, 50 }, { 100, 0 } }, { "x", "y" })))))
   end)
 
-  it("name one that is slow alone, and no host", function()
+  it("name a single slow link, but no host", function()
     local rows, slowest = links.judge(found { { 0, 100, 100, 100 }, { 100, 0, 20, 100 },
       { 100, 100, 0, 100 }, { 100, 100, 100, 0 } })
     assert.same({}, faults(rows))
     assert.same({ "b", "c", true }, { slowest.from, slowest.to, slowest.slow })
   end)
 
-  it("count where they were measured alone", function()
+  it("are judged although some pairs were not measured", function()
     local rows, slowest = links.judge(found { { 0, 100, 0, 0 }, { 100, 0, 0, 0 },
       { 0, 0, 0, 100 }, { 0, 0, 80, 0 } })
     assert.same({}, faults(rows))
@@ -81,7 +81,7 @@ describe("measuring links", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- what ranks of hosts of these names have measured, as each rank knows it
+  -- the rates that ranks on hosts of these names measured; all ranks must report the same
   local function measured(names)
     local script = dir:write("ranks.lua", ([[
       local world = require("moonreel.comm").world { deadline_s = 60 }
@@ -99,7 +99,7 @@ describe("measuring links", function()
     return json.decode(first)
   end
 
-  it("goes over all pairs, both ways, whatever their number", function()
+  it("measures all pairs in both directions, for any number of hosts", function()
     for _, names in ipairs { { "a", "b" }, { "a", "b", "b", "c", "a", "d", "e" },
       { "a", "b", "c", "c", "d" } } do
       local all, hosts, known = measured(names), {}, {}
@@ -118,11 +118,11 @@ describe("measuring links", function()
     end
   end)
 
-  it("takes no partner but itself to find that a host is alone", function()
+  it("measures nothing when all ranks are on one host", function()
     assert.same({ "a" }, measured({ "a", "a", "a" }).hosts)
   end)
 
-  it("is of at most 16 other hosts for each", function()
+  it("measures at most 16 other hosts for each host", function()
     local names = {}
     for i = 1, 20 do
       names[i] = "h" .. i

@@ -1,9 +1,9 @@
---- How ranks are laid out, and what is said of layouts that cost more than they need.
+--- How ranks are arranged, and warnings about slow arrangements.
 -- Covers: lua/moonreel/comm/mesh.lua
 local fails = dofile "spec/support/fails.lua"
 local mesh = require "moonreel.comm.mesh"
 
--- a team that is asked for nothing but its groups
+-- a team that has groups and nothing else
 local function team(size)
   local group = { split = function() return { op_group = function() return 1 end } end,
     size = function() return 4 end, rank = function() return 0 end }
@@ -15,7 +15,7 @@ local function crosses(config, size, heads, here)
 end
 
 describe("a mesh", function()
-  it("says when heads are exchanged between hosts, and what keeps them within", function()
+  it("warns when hosts exchange heads, and proposes how to keep heads within a host", function()
     local report = crosses({ sp_size = 4 }, 8, 4, 2)
     assert.equal("4 ranks exchange heads, and a host has 2: tokens cross the network in every "
       .. "attention; try: plugin_config.ulysses_size = 2, so that the 4 ranks pass keys "
@@ -25,11 +25,11 @@ describe("a mesh", function()
     assert.is_nil(crosses({ sp_size = 4 }, 8, 4, nil))
     assert.is_nil(crosses({ sp_size = 4, ulysses_size = 2 }, 8, 4, 2))
     assert.is_nil(crosses({ sp_size = 4, sequence_parallelism_mode = "ring_attn" }, 8, 4, 2))
-    -- groups of four lie across hosts of six
+    -- groups of four span hosts of six ranks
     assert.matches("try: plugin_config%.ulysses_size = 2", crosses({ sp_size = 4 }, 12, 4, 6))
   end)
 
-  it("keeps a circle within a host where its ranks fit there", function()
+  it("keeps a ring within a host when its ranks fit there", function()
     local function shape(config, ranks, here)
       local laid = mesh.shape({ plugin_config = config }, ranks, 4, here)
       return { laid.heads, laid.inner, laid.outer }
@@ -42,12 +42,12 @@ describe("a mesh", function()
     assert.same({ 4, 1, 2 }, shape({ sp_size = 8, ulysses_size = 4 }, 8, 4))
   end)
 
-  it("names the nearest sizes that are legal for its ranks and its heads", function()
+  it("proposes the nearest sizes that divide its ranks and its heads", function()
     local function refused(text, ranks, heads, ...)
       local settings = require("moonreel.settings").bake("recipes/tiny/demo", { ... })
       fails("MR_E_USAGE", text, mesh.shape, settings, ranks, heads)
     end
-    -- 3 and 6 divide the ranks, and not the heads
+    -- 3 and 6 divide the ranks, but not the heads
     refused("6 ranks cannot be divided into groups of 4 [^\n]*try: sp_size = 2$", 6, 4,
       "plugin_config.sp_size=4")
     refused("try: sp_size = 3 or 6$", 6, 4, "plugin_config.sp_size=4",
@@ -57,7 +57,7 @@ describe("a mesh", function()
     refused("8 ranks that share tokens cannot be divided into groups of 3 that exchange heads; "
       .. "try: ulysses_size = 2 or 4", 8,
       4, "plugin_config.sp_size=8", "plugin_config.ulysses_size=3")
-    -- what references share besides
+    -- tensor parallelism and pipeline parallelism
     refused("plugin_config%.tp_size=3: 8 ranks cannot be divided into groups of tp_size = 3 that "
       .. "share their layers; try: tp_size = 2 or 4$", 8, 4, "plugin_config.tp_size=3")
     refused("4 ranks for each of tp_size = 2 cannot be divided into groups of 8 that share their "
@@ -67,7 +67,7 @@ describe("a mesh", function()
       .. "3, or plugin_config.tp_size within a host$", 1, 4, "plugin_config.pp_size=2")
   end)
 
-  it("refuses layers that ranks cannot share, with what divides and who can", function()
+  it("refuses layers that the ranks cannot share, and proposes what works", function()
     local function refused(text, ...)
       local settings = require("moonreel.settings").bake(...)
       fails("MR_E_USAGE", text, mesh.split, settings, 0)
@@ -89,14 +89,14 @@ describe("a mesh", function()
         "plugin_config.tp_size=2", "optim.type=muon" })
   end)
 
-  it("gives ways that two queues take at once a lane each", function()
+  it("gives two groups that communicate at the same time a lane each", function()
     local lanes = {}
     local comm = { size = function() return 8 end, split = function(_, _, how)
       lanes[#lanes + 1] = how.lane
       return { op_group = function() return 1 end }
     end }
     require("moonreel.nn.sequence").new { heads = 2, inner = 2, outer = 2, comm = comm }
-    -- from circle to circle; around one; heads
+    -- from ring to ring; within a ring; heads
     assert.same({ 1, 0, 0 }, lanes)
   end)
 end)

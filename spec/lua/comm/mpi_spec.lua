@@ -1,9 +1,10 @@
---- Ranks that mpirun starts: the same program, the same bits. Covers: core/mpi/transport.c
+--- Ranks that mpirun starts run the same program and compute the same bits.
+-- Covers: core/mpi/transport.c
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- as root and with more ranks than processors, as specs may run; Open MPI keeps memory until its
+-- specs may run as root and with more ranks than processors; Open MPI keeps memory until its
 -- process ends
 local SET = [[
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -11,7 +12,8 @@ export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_btl=self,vader
 export ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS
 ]]
 
--- why there is no MPI here, or nil: an mpirun that complains of the machine adds to what ranks say
+-- why MPI does not work here, or nil; an mpirun that prints warnings adds them to the output of
+-- ranks
 local missing
 local function without_mpi()
   local plugin = process.program():gsub("[^/]*$", "libmoonreel_mpi.so")
@@ -40,7 +42,7 @@ describe("ranks over MPI", function()
   local mpirun = "mpirun -n 3 --oversubscribe " .. process.program()
   local own = process.program() .. " -n 3"
 
-  it("give the bits that ranks of one host give, of any size and dtype", function()
+  it("compute the same bits as ranks of one host, for all sizes and dtypes", function()
     if missing then
       return pending(missing)
     end
@@ -76,7 +78,7 @@ describe("ranks over MPI", function()
     assert.matches("\n0 2\t%d+\n$", got)
   end)
 
-  it("say who left before a call, and end", function()
+  it("report the rank that left before a call, and end", function()
     if missing then
       return pending(missing)
     end
@@ -89,7 +91,7 @@ describe("ranks over MPI", function()
     assert.matches("all_reduce 0 %(4 f32%): rank 1 has left the world", output)
   end)
 
-  it("are refused where MPI knows nothing of them", function()
+  it("are refused when MPI does not know them", function()
     if missing then
       return pending(missing)
     end

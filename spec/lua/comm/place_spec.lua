@@ -1,4 +1,4 @@
---- Which rank this process is: whoever started it says so, each in its own words.
+--- Which rank this process is: each launcher reports it in variables of its own.
 local fails = dofile "spec/support/fails.lua"
 local place = require "moonreel.comm.place"
 
@@ -7,20 +7,20 @@ local function find(variables)
 end
 
 describe("the place of a process", function()
-  it("is that of the only rank unless the environment says otherwise", function()
+  it("is rank 0 of 1 when no launcher has set variables", function()
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find {})
-    -- one rank counts as none, and a job of Slurm sets its variables in shells, too
+    -- a world of one rank is none; Slurm also sets variables in the shell of a job
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { WORLD_SIZE = "1", RANK = "" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_NTASKS = "4" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0" })
-    -- sbatch and salloc: task 0 of a job of four, that srun has not started
+    -- sbatch and salloc: task 0 of a job of four that srun did not start
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0",
       SLURM_NTASKS = "4", SLURM_LOCALID = "0", SLURM_JOB_NODELIST = "n[1-2]" })
     assert.equal(1, find { SLURM_PROCID = "0", SLURM_NTASKS = "4", SLURM_STEP_NUM_TASKS = "1",
       SLURM_LOCALID = "0", SLURM_JOB_NODELIST = "n[1-2]" }.size)
   end)
 
-  it("is reported by moonreel, torchrun, Open MPI, PMI and Slurm", function()
+  it("is read from the variables of moonreel, torchrun, Open MPI, PMI and Slurm", function()
     assert.same({ rank = 3, size = 4, local_rank = 1, local_size = 4, by = "moonreel -n",
       segment = 5 },
       find { MOONREEL_RANK = "3", MOONREEL_WORLD_SIZE = "4", MOONREEL_LOCAL_RANK = "1",
@@ -33,7 +33,7 @@ describe("the place of a process", function()
         OMPI_COMM_WORLD_LOCAL_RANK = "0" })
     assert.equal(2, find { RANK = "2", WORLD_SIZE = "8", LOCAL_WORLD_SIZE = "2",
       MASTER_ADDR = "a" }.local_size)
-    -- hosts of different sizes are no torus
+    -- hosts with different numbers of ranks form no torus
     assert.is_nil(find { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "5",
       OMPI_COMM_WORLD_LOCAL_SIZE = "3" }.local_size)
     assert.same({ rank = 1, size = 3, local_rank = 1, by = "PMI" },
@@ -42,7 +42,7 @@ describe("the place of a process", function()
       find { SLURM_PROCID = "5", SLURM_STEP_NUM_TASKS = "6", SLURM_LOCALID = "1", PMIX_RANK = "5" })
   end)
 
-  it("is one of several where a launcher of ranks says so, not in the shell of a job", function()
+  it("belongs to several ranks under a launcher, but not in the shell of a Slurm job", function()
     local function of_several(variables)
       return { place.of_several(function(name) return variables[name] end) }
     end
@@ -58,7 +58,7 @@ describe("the place of a process", function()
     assert.same({ "Slurm", 0, 4 }, of_several { SLURM_PROCID = "0", SLURM_STEP_NUM_TASKS = "4" })
   end)
 
-  it("tells how ranks of several hosts meet", function()
+  it("includes the rendezvous of ranks on several hosts", function()
     -- torchrun keeps its own store at the port, and counts restarts
     local tcp = find { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a", MASTER_PORT = "400",
       TORCHELASTIC_USE_AGENT_STORE = "True", TORCHELASTIC_RUN_ID = "r", MOONREEL_SECRET_TEXT = "s",
@@ -85,14 +85,14 @@ describe("the place of a process", function()
     assert.same({ 2, 5 }, { own.local_size, own.segment })
   end)
 
-  it("is that of the launcher that is nearest", function()
+  it("is set by the innermost launcher", function()
     assert.equal("moonreel -n", find { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "2",
       SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2" }.by)
     assert.equal("Open MPI", find { OMPI_COMM_WORLD_RANK = "0", OMPI_COMM_WORLD_SIZE = "2",
       SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2" }.by)
   end)
 
-  it("is reported by two launchers only where they mean the same or one stands below the other",
+  it("is refused when two launchers disagree and neither was started by the other",
     function()
       local mpi = { OMPI_COMM_WORLD_RANK = "1", OMPI_COMM_WORLD_SIZE = "2" }
       local function with(more)
@@ -109,7 +109,7 @@ describe("the place of a process", function()
       assert.equal("torchrun", find(with { RANK = "1", WORLD_SIZE = "2", MASTER_ADDR = "a" }).by)
       assert.equal("Open MPI", find(with { PMI_RANK = "0", PMI_SIZE = "2",
         SLURM_PROCID = "0" }).by)
-      -- srun within a rank of mpirun: its tasks all have that rank's variables
+      -- srun inside a rank of mpirun: each task inherits the variables of that rank
       assert.equal("Open MPI", find(with { SLURM_PROCID = "3", SLURM_STEP_NUM_TASKS = "4",
         SLURM_LOCALID = "0" }).by)
       fails("MR_E_NODE", "but SLURM_PROCID=1 of SLURM_STEP_NUM_TASKS=4 %(Slurm%): two launchers",
@@ -117,7 +117,7 @@ describe("the place of a process", function()
       assert.equal("moonreel -n", find(with { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "3" }).by)
     end)
 
-  it("is refused where it makes no sense", function()
+  it("is refused when variables are missing or contradict each other", function()
     fails("MR_E_NODE", "RANK=3 is set, but WORLD_SIZE is not; expected both, as set by torchrun, "
       .. "or neither; try: unset RANK", find, { RANK = "3", WORLD_SIZE = "" })
     fails("MR_E_NODE", "OMPI_COMM_WORLD_SIZE=2 is set, but OMPI_COMM_WORLD_RANK is not", find,
@@ -146,7 +146,7 @@ describe("the place of a process", function()
       find, { PMI_RANK = "2", PMI_SIZE = "2" })
   end)
 
-  it("names no rank before messages of a process that is alone", function()
+  it("puts no rank in front of the messages of a single process", function()
     assert.equal("", place.label())
   end)
 end)

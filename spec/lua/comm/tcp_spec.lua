@@ -1,4 +1,4 @@
---- Ranks that a launcher tells where to meet: variables of torchrun and Slurm.
+--- Ranks that connect where variables of torchrun and Slurm say.
 -- Covers: core/bind/comm.c core/bind/world.c lua/moonreel/comm/place.lua
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -6,8 +6,8 @@ local process = require "moonreel.core.process"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- Ranks of these specs alone: the same ones may run beside them. Other users of a port are named by
--- their run, and the next port is tried.
+-- Each spec has a run name and a port of its own, because copies of it may run at the same time. A
+-- rank that finds another run at the port tries the next one.
 local NUMBER = require("moonreel.core.base").pid()
 local TORCHRUN = ("TORCHELASTIC_RUN_ID=%d MASTER_PORT=%d"):format(NUMBER, 20000 + NUMBER % 12000)
 
@@ -18,7 +18,8 @@ print(("rank %d of %d: %s"):format(world:rank(), world:size(),
   table.concat(world:all_reduce(x):totable(), " ")))
 ]]
 
--- start ranks 0 to n - 1, each with what `line` makes of %d; what they say, sorted, and exit codes
+-- Starts ranks 0 to n - 1 with the environment `line`, in which @ is the rank. Returns their
+-- output, sorted, and exit codes.
 local function start(n, line, code)
   local script, all = dir:write("rank.lua", code), {}
   for rank = 0, n - 1 do
@@ -46,7 +47,7 @@ local function all_there(n)
 end
 
 describe("ranks that share no memory", function()
-  it("meet where torchrun says, with the same secret as a text and in a descriptor", function()
+  it("connect at torchrun's address, with one secret given as text and by descriptor", function()
     assert.equal(all_there(3), start(3, "RANK=@ WORLD_SIZE=3 LOCAL_RANK=@ LOCAL_WORLD_SIZE=3 "
       .. "MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True MOONREEL_SECRET_TEXT=s "
       .. TORCHRUN, [[
@@ -61,7 +62,7 @@ describe("ranks that share no memory", function()
       ]] .. SUM))
   end)
 
-  it("meet on the first host of Slurm's list", function()
+  it("connect on the first host of Slurm's list", function()
     assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=@ "
       .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=127.0.0.1 SLURM_TASKS_PER_NODE=2", SUM))
   end)

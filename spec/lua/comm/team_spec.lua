@@ -1,4 +1,4 @@
---- Ranks that decide together: the same answer, or the same failure, on all of them.
+--- Ranks that decide together: all of them get the same answer or the same failure.
 -- Covers: lua/moonreel/cli/failure.lua
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
@@ -20,7 +20,7 @@ end
 describe("a team of one", function()
   local alone = team.new()
 
-  it("asks no other", function()
+  it("asks no other rank", function()
     assert.same({ 0, 1, true }, { alone.rank, alone.size, alone.leads })
     assert.is_nil(team.new(require("moonreel.comm").world()).world)
     assert.same({ 2, 3 }, alone:sum { 2, 3 })
@@ -36,7 +36,7 @@ describe("a team of one", function()
 end)
 
 describe("a team of ranks", function()
-  it("brings rows of numbers to all, as many of each rank as it has", function()
+  it("gathers a different number of rows from each rank", function()
     local output, exit = launch(3, [[
       local own = {}
       for i = 1, 2 * t.rank do own[i] = 10 * t.rank + i end
@@ -53,7 +53,7 @@ describe("a team of ranks", function()
     assert.equal(("0\t11.0 12.0\t21.0 22.0 23.0 24.0\n"):rep(3), output)
   end)
 
-  it("adds numbers, collects texts and does once what the first does", function()
+  it("sums numbers, gathers texts and broadcasts the result of rank 0", function()
     local output, exit = launch(3, [[
       local texts = t:texts(("r%d\0\n"):format(t.rank):rep(t.rank * 1000))
       local got = t:first(function()
@@ -76,7 +76,7 @@ describe("a team of ranks", function()
     assert.equal("once\n" .. line:rep(3), output)
   end)
 
-  it("fails as one, reported once by the first that fails", function()
+  it("fails as a whole, and the first rank that failed reports the error", function()
     for _, case in ipairs {
       { "t:try(function() if t.rank > 0 then base.raise('MR_E_DATA', 'rank '..t.rank) end end)",
         "rank 1: [^\n]*: rank 1\n", "rank 1", 4 },
@@ -95,7 +95,7 @@ describe("a team of ranks", function()
     end
   end)
 
-  it("ends where one has something else than the first, which it tells", function()
+  it("ends when a rank has another value than rank 0, and the error shows both", function()
     local output, exit = launch(3, [[
       t:same("x", error)
       t:try(function()
@@ -110,7 +110,7 @@ describe("a team of ranks", function()
     assert.is_nil(output:find("not here", 1, true))
   end)
 
-  it("knows hosts that have as many ranks each, one after another", function()
+  it("detects hosts that have equal numbers of consecutive ranks", function()
     local output, exit = launch(4, [[
       local function even(sizes, places)
         return t:even { local_size = sizes[t.rank + 1], local_rank = places[t.rank + 1] }

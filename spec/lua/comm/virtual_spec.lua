@@ -1,7 +1,7 @@
---- Random models on random meshes by many ranks, which really tell each other everything: a step of
--- training ends, its weights are those of one rank with all samples, every rank has the same bits,
--- and what each tells the others is what its schedule says, in that order.
--- MOONREEL_VIRTUAL=1024 goes on to that many ranks.
+--- Random models on random meshes of many ranks, which exchange all messages. A training step ends,
+-- its weights equal those of one rank that has all samples, all ranks have the same bits, and each
+-- rank makes the calls of its schedule in that order.
+-- MOONREEL_VIRTUAL=1024 sets the largest number of ranks.
 -- Covers: core/comm/collective.c core/graph/shards.c lua/moonreel/comm/mesh.lua
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -15,7 +15,7 @@ local virtual = dofile "spec/support/virtual.lua"
 local MOST = math.tointeger(os.getenv("MOONREEL_VIRTUAL")) or 64
 local AXES <const> = { 0, 1, 2 }
 
--- numbers from a seed, the same everywhere
+-- the same random numbers on all ranks, from a seed
 local function draws(seed)
   return function(low, high)
     seed = (seed * 6364136223846793005 + 1442695040888963407) & 0x7fffffffffffffff
@@ -23,7 +23,7 @@ local function draws(seed)
   end
 end
 
--- a divisor of n, any of them
+-- a random divisor of n
 local function divisor(draw, n)
   local list = {}
   for d = 1, n do
@@ -32,8 +32,8 @@ local function divisor(draw, n)
   return list[draw(1, #list)]
 end
 
---- A model and its ranks: data groups of outer x inner x heads that share tokens, in nodes of
--- `node`, layers of this many heads with two numbers each.
+--- A model and its ranks: data groups of outer x inner x heads that share tokens, `node` ranks a
+-- host, and layers with this many heads of two numbers each.
 local function random_case(draw, size)
   local shared = divisor(draw, math.min(size, 32))
   local heads = divisor(draw, shared)
@@ -51,7 +51,7 @@ local function text_of(case)
   return table.concat(list, " ")
 end
 
--- blocks of attention between linear layers, and the sum of squares of what comes out
+-- blocks of attention between linear layers, and the sum of squares of the output
 local function build(params, case, sequence, samples)
   local scope, width = nn.scope(params), 2 * case.heads
   local layers = {}
@@ -81,7 +81,7 @@ local function build(params, case, sequence, samples)
   end
 end
 
--- what the nodes of a graph tell others, in their order: "lane op count"
+-- the exchanges of a graph, in order: "lane op count"
 local CALLS <const> = { gather = "all_gather", all_gather = "all_gather", shift = "shift",
   reduce_scatter = "reduce_scatter", gather_shares = "all_gather", total = "all_reduce",
   all_to_all = "all_to_all" }
@@ -102,7 +102,7 @@ local function printed(g)
   return list
 end
 
--- a step of one rank; without a world, of one that has all samples
+-- one training step of a rank; without a world, of a rank that has all samples
 local function step(case, world, together, report, break_it)
   local one = world == nil
   local laid, owners
@@ -154,7 +154,7 @@ local function step(case, world, together, report, break_it)
     report()
   end
   prog:run()
-  -- a first step of Adam with so large an epsilon is a smooth function of the gradient
+  -- with so large an epsilon the first step of Adam is a smooth function of the gradient
   local norm = update:step { lr = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1, weight_decay = 0.1,
     max_norm = 5, step = 1, grad_scale = 1 / groups }
   seen:run()
@@ -173,7 +173,7 @@ local function step(case, world, together, report, break_it)
     reported = report and report(), printed = calls }
 end
 
--- hops of one rank send nothing, and empty shares are not sent
+-- groups of one rank send nothing, and empty parts are not sent
 local function heard(case, calls)
   local list, nodes = {}, case.size // case.node
   for _, call in ipairs(calls) do
@@ -187,7 +187,7 @@ end
 
 local function squares(x) return ops.sum_squares(x:reshape { -1 }):item() end
 
--- run a case and hold it against one rank
+-- runs a case and compares it with one rank
 local function try(case, break_it, lose)
   local want = step(case)
   local got = virtual.run(case.size, function(world, together, report)
@@ -215,7 +215,7 @@ describe("a step by many ranks", function()
     end
   end
 
-  it("is that of one, and tells what its schedule says, for random models and meshes", function()
+  it("equals the step of one rank and makes the calls of its schedule", function()
     cases(8, { 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 24, 30 })
   end)
 
@@ -237,7 +237,8 @@ describe("a step by many ranks", function()
       assert.error_matches(function()
         try(case, function(owners) owners.owner = (owners.owner + 1) % owners.size end)
       end, "norm")
-      -- at whatever call: all wait for it, or somebody gets the next one in its place
+      -- at any call: either all ranks wait for it, or a rank receives the next call's message
+      -- instead
       for lost = 0, 40, 8 do
         local _, problem = pcall(try, case, nil, { 1, lost })
         assert.matches("^[^\n]*rank %d of 6: ", tostring(problem))

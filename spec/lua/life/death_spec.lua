@@ -1,6 +1,6 @@
---- The death of a rank is known to all others at once: in whichever phase it dies, by what it
--- leaves behind and not because it stays silent, on its host and on others. MOONREEL_DEATHS=5 makes
--- that many rounds of all phases and says how long each took: a second at most.
+--- All other ranks, on the same host and on others, notice the death of a rank at once, in any
+-- phase: by the connection that it closes, not by its silence. MOONREEL_DEATHS=5 repeats all
+-- phases five times and prints how long each took: at most a second.
 -- Covers: core/comm/shared.c core/comm/tcp.c core/comm/launch.c
 local base = require "moonreel.core.base"
 local cluster = require "spec.support.cluster"
@@ -11,8 +11,8 @@ local ROUNDS = math.tointeger(os.getenv "MOONREEL_DEATHS")
 local PHASES = ROUNDS and watch.phases or { "load", "forward", "persist" }
 local RANKS <const>, DEAD <const> = 4, 2
 
--- steps of all phases with calls in some of them, until one rank dies; each other one writes when
--- it knows, and what
+-- Ranks go through all phases, some with calls, until one rank dies. Each other rank writes what it
+-- noticed and when.
 local CODE = [[
 local base, life = require "moonreel.core.base", require "moonreel.core.life"
 local T = require "moonreel.core.tensor"
@@ -82,11 +82,12 @@ describe("the death of a rank", function()
           for rank = 0, RANKS - 1 do
             if rank ~= DEAD then
               local at, text = base.read_file(dir.path .. "/rank-" .. rank):match("^(%S+) (.*)$")
-              -- not after the silence that makes a host lost, nor at the call's deadline
+              -- sooner than the silence after which a host is lost, and than the deadline of the
+              -- call
               assert.is_truthy(text:find("rank 2 was ended by signal 9", 1, true)
                 or text:find("rank 2 at 127.0.0.1 has ended without a notice", 1, true)
                 or text:find("rank 2 has left the world", 1, true)
-                -- those who were told end so, and their launcher may tell it sooner
+                -- other ranks report it so, and their launcher may notice it sooner
                 or text:find "rank [013] ended with exit code 6", text)
               worst = math.max(worst, tonumber(at) - died)
             end

@@ -1,5 +1,5 @@
---- Ranks that stop going on are named, with the phase that they are in: launches side by side, each
--- through all ways in which a rank can hang (spec/support/hang_cases.lua).
+--- Ranks that hang are named with their phase. Launches run in parallel, and each goes through all
+-- ways in which a rank can hang (spec/support/hang_cases.lua).
 -- Covers: lua/moonreel/life/watch.lua lua/moonreel/life/rings.lua core/comm/launch.c
 local base = require "moonreel.core.base"
 local launch = require "moonreel.core.launch"
@@ -8,7 +8,7 @@ local folder = require "spec.support.folder"
 local rings = require "moonreel.life.rings"
 local watch = require "moonreel.life.watch"
 
--- more of them is the long form of this spec
+-- a larger number makes this spec longer
 local LAUNCHES <const> = tonumber(os.getenv "MOONREEL_HANGS" or 6)
 local TOGETHER <const>, RANKS <const>, FLOOR_S <const> = 6, 3, 0.5
 local KNOWN_WITHIN_S <const>, LOST_AFTER_S <const> = 10, 120
@@ -48,7 +48,7 @@ function release.sleep(_, case) base.replace_file(case.release, "") end
 function release.lock(_, case) io.open(case.release .. ".fifo", "w"):close() end
 release.slow = release.sleep
 
--- processes may take their time to start, which is not what is looked at here
+-- this spec does not limit how long processes take to start
 local function begun(one)
   for rank = 0, RANKS - 1 do
     one.begun = one.begun or rank == RANKS - 1 and one.page:rank(rank).steps > 0
@@ -59,9 +59,9 @@ local function begun(one)
   return true
 end
 
--- A defect of these specs must not hold up all others. Time is that of the watch, which stands
--- still when the machine does, and limits count beside it: they are long where one of the steps
--- that they follow stood still with the machine.
+-- A defect of this spec must not delay all other specs. Limits count in the watch's clock, which
+-- stops when the machine stops. They are longer when the machine stopped during one of the steps
+-- that they follow.
 local function in_time(one)
   local r, longest = one.page:rank(one.cases[one.at].rank), 0
   for _, phase in ipairs(watch.phases) do
@@ -73,7 +73,7 @@ local function in_time(one)
       one.cases[one.at].phase, r.rank, r.phase))
 end
 
--- one look at a launch; nil: it is over
+-- looks at a launch once; returns nil when it has ended
 local function look(one)
   local case = one.cases[one.at]
   if one.running:look(5) == 0 then
@@ -89,14 +89,14 @@ local function look(one)
       assert.equal(case.kind == "slow" and "slow" or "hang", event.kind, report)
       assert.equal(case.rank, event.rank, report)
       if case.kind == "skip" then
-        -- it has gone on to its next collective, and the launch ends by itself
+        -- the rank went on to its next collective, and the launch ends by itself
         assert.is_truthy(event.difference, report)
         return true
       end
       if event.kind == "hang" then
         assert.equal(case.phase, event.phase, report)
         assert.equal(case.kind == "stop", event.stopped, report)
-        -- unless the machine stood still, which makes longer steps usual
+        -- a machine that stopped makes longer steps usual
         assert.is_true(event.seconds < KNOWN_WITHIN_S or event.limit > KNOWN_WITHIN_S - 1, report)
         assert.equal(case.kind == "sleep", report:find("clip 12", 1, true) ~= nil, report)
       end
@@ -108,7 +108,7 @@ local function look(one)
   return true
 end
 
--- the last case ends the launch: who left a call out stands in the rings
+-- the last case ends the launch: the rings show which rank left a call out
 local function autopsy(one)
   assert.equal(#one.cases, one.at, "cases that were reported")
   local case, logs = one.cases[one.at], {}
@@ -122,7 +122,7 @@ local function autopsy(one)
 end
 
 describe("a rank that hangs", function()
-  it("is named with its phase, in all phases and ways", function()
+  it("is named with its phase, for all phases and all ways to hang", function()
     local next, open_now, seen = 1, {}, 0
     while next <= LAUNCHES or #open_now > 0 do
       while next <= LAUNCHES and #open_now < TOGETHER do

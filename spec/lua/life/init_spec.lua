@@ -1,4 +1,4 @@
---- Launches are found by their pages, and pages of lost ones go.
+--- Launches are found by their pages in shared memory, and pages of lost launches are removed.
 -- Covers: core/bind/life.c core/app/main.c
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
@@ -11,7 +11,7 @@ local process = require "moonreel.core.process"
 local dir = folder.new()
 teardown(function() dir:remove() end)
 
--- what a script prints that is run with a registry of its own
+-- the output of a script that has a registry of its own
 local function run(code, ranks)
   dir:write("say.lua", code)
   local registry = dir.path .. "/registry"
@@ -23,7 +23,7 @@ local function run(code, ranks)
 end
 
 describe("a page", function()
-  it("tells of a process that publishes, until it ends", function()
+  it("shows the state of a process that publishes, until it ends", function()
     local output, registry = run [[
       local core, life = require "moonreel.core.life", require "moonreel.life"
       local json = require "moonreel.core.json"
@@ -53,7 +53,7 @@ describe("a page", function()
     assert.same({}, base.list_dir(registry))
   end)
 
-  it("is shared by the ranks of a launch, and not by their children", function()
+  it("is shared by the ranks of a launch, but not by their children", function()
     local output, registry = run([[
       local core, life = require "moonreel.core.life", require "moonreel.life"
       local process, world = require "moonreel.core.process", require("moonreel.comm").world()
@@ -82,7 +82,7 @@ describe("a page", function()
       { core.signal(1, 1, 0, 0) })
   end)
 
-  it("of a launch that was lost is removed", function()
+  it("is removed when its launch was lost", function()
     local registry = dir.path .. "/registry"
     local output = run [[
       local core = require "moonreel.core.life"
@@ -98,7 +98,7 @@ describe("a page", function()
     assert.equal(0, #life.of_run(dir.path))
   end)
 
-  it("has no name where the registry's disk is full", function()
+  it("has no name when the registry's disk is full", function()
     local script = dir:write("meet.lua", 'require("moonreel.comm").world():barrier() print "met"')
     local done = process.run { "/usr/bin/unshare", "-Urm", "/bin/sh", "-c", [[
       mkdir "$1" && mount -t tmpfs -o size=4k,mode=700 none "$1" || exit 77

@@ -1,12 +1,13 @@
---- Files that grow and files made whole. Covers: lua/moonreel/trackers/files.lua
+--- Files to which a tracker appends, and files that an export writes as a whole.
+-- Covers: lua/moonreel/trackers/files.lua
 local base = require "moonreel.core.base"
 local files = require "moonreel.trackers.files"
 local folder = require "spec.support.folder"
 
-describe("a file that grows", function()
+describe("a file that a tracker appends to", function()
   local dir, store, disk
 
-  -- a disk with room for this many bytes
+  -- opens a file on a disk that takes `disk.room` more bytes
   local function open(path, mode)
     local file, why = io.open(path, mode)
     return file and setmetatable({}, { __index = function(_, name)
@@ -31,7 +32,7 @@ describe("a file that grows", function()
     dir:remove()
   end)
 
-  it("has every write at once", function()
+  it("holds each write as soon as it was made", function()
     local file = store:file(dir.path .. "/t/a")
     file:write "one "
     assert.equal("one ", base.read_file(dir.path .. "/t/a"))
@@ -41,7 +42,7 @@ describe("a file that grows", function()
     assert.matches('"a".-"bytes": 7', base.read_file(dir.path .. "/t/written.json"))
   end)
 
-  it("waits for a full disk and leaves no gap", function()
+  it("keeps bytes for a full disk in memory and writes them later without a gap", function()
     local file = store:file(dir.path .. "/t/a")
     disk.room = 7
     file:write "12345"
@@ -56,7 +57,7 @@ describe("a file that grows", function()
     assert.equal("1234567890abcdef", base.read_file(dir.path .. "/t/a"))
   end)
 
-  it("gives up when too much waits", function()
+  it("is given up when more than 16 MB wait for the disk", function()
     local file = store:file(dir.path .. "/t/a")
     disk.room = 0
     for _ = 1, 9 do
@@ -68,7 +69,7 @@ describe("a file that grows", function()
     assert.equal("", base.read_file(dir.path .. "/t/a"))
   end)
 
-  it("is not written to when something else does", function()
+  it("is left alone once another program has written to it", function()
     local file = store:file(dir.path .. "/t/a")
     file:write "one"
     local other <close> = io.open(dir.path .. "/t/a", "a")
@@ -86,12 +87,12 @@ describe("a file that grows", function()
   end)
 end)
 
-describe("a file made whole", function()
+describe("a file that an export writes", function()
   local dir
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  -- what becomes of a file whose records are lines
+  -- exports `text` to a file whose records are lines; returns the counts of the report
   local function made(text, given)
     local store = files.whole { folder = dir.path, whole = function(there)
       return #there:match "^.*\n" or 0
@@ -104,13 +105,13 @@ describe("a file made whole", function()
   end
   local function now() return base.exists(dir.path .. "/a") and base.read_file(dir.path .. "/a") end
 
-  it("is written where there is none, and kept where it is there", function()
+  it("is written when it is missing and kept when it is equal", function()
     assert.equal("1 0 0", made "one\n")
     assert.equal("0 1 0", made "one\n")
     assert.equal("one\n", now())
   end)
 
-  it("takes the place of a shorter and of a torn one", function()
+  it("replaces a file that is shorter or ends in a torn record", function()
     dir:write("a", "one\n")
     assert.equal("1 0 0", made "one\ntwo\n")
     dir:write("a", "one\ntw")
@@ -120,13 +121,13 @@ describe("a file made whole", function()
     assert.equal("one\ntwo\n", now())
   end)
 
-  it("takes the place of what was written here before", function()
+  it("replaces a file that this run wrote before", function()
     assert.equal("1 0 0", made "one\nend\n")
     assert.equal("1 0 0", made "one\ntwo\nend\n")
     assert.equal("one\ntwo\nend\n", now())
   end)
 
-  it("leaves what something else wrote, and what may not change", function()
+  it("leaves a file that another program wrote or that is closed", function()
     dir:write("a", "one\ntheirs\n")
     assert.equal("0 0 1", made "one\ntwo\nthree\n")
     assert.equal("one\ntheirs\n", now())

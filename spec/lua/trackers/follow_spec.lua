@@ -1,11 +1,12 @@
---- A journal as parts. Covers: lua/moonreel/trackers/follow.lua
+--- Splits a journal into parts, each of which has rising steps.
+-- Covers: lua/moonreel/trackers/follow.lua
 local folder = require "spec.support.folder"
 local follow = require "moonreel.trackers.follow"
 local tracked = require "spec.support.tracked"
 
 local start, step = tracked.start, tracked.step
 
--- what a writer is called with, as one line
+-- a writer that records each call as one line
 local function recorder()
   local calls = {}
   local function put(form, ...) calls[#calls + 1] = form:format(...) end
@@ -28,7 +29,7 @@ local function report(lines)
 end
 
 describe("a journal", function()
-  it("goes on in a new part with each session", function()
+  it("starts a new part with each session", function()
     local text, parts = report { { kind = "weights" }, start(0), step(1), step(2),
       { kind = "end", step = 2 }, start(2), step(3) }
     assert.equal("start behind 0 1 2 end . resume behind 2 3 .", text)
@@ -37,7 +38,7 @@ describe("a journal", function()
       parts[2].id, parts[1].opens, parts[2].opens })
   end)
 
-  it("goes back with a session that begins at an older step, and with a rollback", function()
+  it("starts a part at the older step after a resume from there or a rollback", function()
     local text, parts = report { start(0), step(1), step(2), step(3), start(2), step(3), step(4),
       { kind = "rollback", step = 3, from = 4 }, step(4) }
     assert.equal("start behind 0 1 2 3 . rewind behind 2 3 4 rollback at 3 . rewind behind 3 4 .",
@@ -54,18 +55,18 @@ describe("a journal", function()
     assert.equal(100, parts[4].first_wall)
   end)
 
-  it("never has a step twice in one part, nor a part without a session", function()
+  it("has each step once in a part, and no part before the first session", function()
     assert.equal("start behind 4 5 . rewind behind 4 5 .", (report { step(5), step(5) }))
     assert.equal("", (report { { kind = "end", step = 1 }, { kind = "note" }, { step = 4 } }))
   end)
 
-  it("is not whole where a tracker had trouble or a note came late", function()
+  it("marks a part as not whole after an error of a tracker or a late note", function()
     local _, parts = report { start(0), { kind = "tracker", step = 0 }, { kind = "end", step = 0 },
       start(0), { kind = "end", step = 0 }, { kind = "note", text = "x" }, start(0) }
     assert.same({ false, false, true }, { parts[1].whole, parts[2].whole, parts[3].whole })
   end)
 
-  it("is followed while it grows, up to a line that is whole", function()
+  it("is read while it grows, up to the last whole line", function()
     local dir <close> = folder.new()
     local path = dir:write("journal.jsonl", tracked.text { start(0), step(1) })
     local writer = recorder()
@@ -81,7 +82,7 @@ describe("a journal", function()
     assert.equal("start behind 0 1 2 3", table.concat(writer.calls, " "))
   end)
 
-  it("of stages is one row of steps, whichever way a stage counts", function()
+  it("counts the steps of all stages in one sequence", function()
     local dir <close> = folder.new()
     dir:write("settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"},{"name":"c"}]}}')
     dir:write("stages/a/journal.jsonl", tracked.text { start(0), step(1), step(2),
@@ -98,7 +99,7 @@ describe("a journal", function()
       one.parts[4].opens, one.parts[4].dir })
   end)
 
-  it("takes no id that could leave the folder", function()
+  it("replaces a run id that is a path out of the folder", function()
     local _, parts = report { start(0, { run = "../../x" }) }
     assert.equal("unnamed", parts[1].id)
   end)

@@ -1,4 +1,4 @@
---- Histograms in lines of the journal: nothing is lost when they are kept short.
+--- Histograms in lines of the journal: the short form loses no count.
 -- Covers: lua/moonreel/trackers/histograms.lua
 local T = require "moonreel.core.tensor"
 local histograms = require "moonreel.trackers.histograms"
@@ -16,7 +16,7 @@ local function read(short)
 end
 
 describe("a histogram of the journal", function()
-  it("has each element in a bin that it lies in", function()
+  it("counts each element in a bin whose edges enclose it", function()
     local values = { -70000, -1.5, -1.25, -0.1, -2 ^ -46, -1e-30, 0, 2 ^ -47, 2 ^ -46, 0.3, 1, 1,
       1.24, 65535 }
     for _, value in ipairs(values) do
@@ -24,7 +24,7 @@ describe("a histogram of the journal", function()
       assert.equal(1, h.num)
       assert.same({ 1 }, h.counts)
       local low, high = h.min, h.limits[1]
-      -- what is larger than all is in the outermost bin
+      -- the outermost bin also counts larger values
       assert.is_true(value == -70000 and low == -65536 or low <= value and value <= high, value)
       assert.is_true(math.abs(value) < 2 ^ -46 or high - low <= 0.25 * math.abs(value))
     end
@@ -41,7 +41,7 @@ describe("a histogram of the journal", function()
     assert.near(70000 ^ 2 + 65535 ^ 2, h.sum_squares, 10)
   end)
 
-  it("has the empty bins between others as one, whose edges are theirs", function()
+  it("merges empty bins between others into one with the same outer edges", function()
     local h = read(packed({ -3, 3 }, 0.5))
     assert.same({ 1, 0, 1 }, h.counts)
     assert.same({ -1.75, -1.5, 1.5, 1.75 }, { h.min, table.unpack(h.limits) })
@@ -54,7 +54,7 @@ describe("a histogram of the journal", function()
     assert.equal(497, #read(histograms.pack(all)).counts)
   end)
 
-  it("counts what is no number apart, and is absent where all are such", function()
+  it("counts nan and inf separately, and is absent when no number is finite", function()
     local short = packed { 0 / 0, 1 / 0, 2 }
     assert.equal(1, short.nan)
     assert.equal(2, read(short).num)
@@ -63,7 +63,7 @@ describe("a histogram of the journal", function()
     assert.is_nil(packed { 1 }.nan)
   end)
 
-  it("in another form is left out", function()
+  it("is left out when its line has another form", function()
     for _, odd in ipairs { {}, { first = 1 }, { first = "a", counts = { 1 } },
         { first = 496, counts = { 1, 1 } }, { first = -1, counts = { 1 } },
         { first = 0, counts = { 1.5 } }, { first = 0, counts = { "x" } },

@@ -1,5 +1,5 @@
---- A run's journal in the files of other tools, made beside the run and later. Covers:
--- lua/moonreel/trackers/init.lua lua/moonreel/trackers/tensorboard.lua
+--- Trackers write a run's journal into files of other tools, during the run and after it.
+-- Covers: lua/moonreel/trackers/init.lua lua/moonreel/trackers/tensorboard.lua
 -- lua/moonreel/trackers/wandb.lua lua/moonreel/trackers/facts.lua
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.media"
@@ -33,7 +33,7 @@ describe("trackers", function()
     file:write(tracked.text { line })
   end
 
-  -- path below a tracker's folder -> bytes
+  -- maps each path below a tracker's folder to the bytes of the file
   local function all(name)
     local found = {}
     local function look(path, short)
@@ -48,7 +48,7 @@ describe("trackers", function()
     look(run .. "/" .. name, "")
     return found
   end
-  -- names and bytes of files that a pattern names, in the order of names
+  -- names and bytes of the files that match a pattern, sorted by name
   local function those(name, pattern)
     local names, texts = {}, {}
     for path in pairs(all(name)) do
@@ -64,7 +64,7 @@ describe("trackers", function()
     return trackers.export(run, "tensorboard"), trackers.export(run, "wandb")
   end
 
-  -- what a reader of TensorBoard shows of a tag: {{step, value}, ...}
+  -- the points that TensorBoard shows of a tag: {{step, value}, ...}
   local function curve(tag)
     local points = {}
     for _, text in ipairs(those("tensorboard", "tfevents")) do
@@ -81,7 +81,7 @@ describe("trackers", function()
     return points
   end
 
-  -- what a server of W&B has of a key, and how each folder begins and ends
+  -- the points that a W&B server has of a key, and how each folder begins and ends
   local function history(key)
     local points, words = {}, {}
     for _, text in ipairs(those("wandb", "%.wandb$")) do
@@ -124,7 +124,7 @@ describe("trackers", function()
     { kind = "end", step = 4, wall = 1.75e9 + 30 }, start(4, { wall = 1.75e9 + 40 }), step(5, 0.5),
     { kind = "stop", step = 5, signal = 15, wall = 1.75e9 + 50 } }
 
-  it("show one curve of a run that was resumed and went back", function()
+  it("write one curve for a run that was resumed and rolled back", function()
     journal(LINES)
     local board, wandb = export()
     assert.same({ 4, 4, 0, {} }, { board.parts, board.written, board.kept, board.left })
@@ -139,7 +139,7 @@ describe("trackers", function()
     assert.equal(losses(want), losses(curve "loss"))
   end)
 
-  it("say what the recipe, its settings and tags are", function()
+  it("write the recipe, its settings and its tags", function()
     journal(LINES)
     export()
     local first = tracked.events(those("tensorboard", "tfevents")[1])
@@ -160,7 +160,7 @@ describe("trackers", function()
     assert.equal("0.31.0", tracked.get(records[1][2], 1, 1))
   end)
 
-  it("take what a session was asked for before what the folder says", function()
+  it("prefer the tracker settings of a session to those in the run's folder", function()
     journal { start(0, { trackers = { wandb = { project = "q", entity = "me", tags = { "z" },
       log = "next" } } }), step(1), { kind = "end", step = 1 } }
     export()
@@ -171,7 +171,7 @@ describe("trackers", function()
       tracked.get(reported, 10) })
   end)
 
-  it("name each folder and file by the journal alone", function()
+  it("derive the name of each folder and file from the journal alone", function()
     journal(LINES)
     export()
     local _, names = those("wandb", "%.wandb$")
@@ -187,7 +187,7 @@ describe("trackers", function()
     assert.same({ 0, 4 }, { board.written, board.kept })
   end)
 
-  it("show samples, notes and numbers of other lines", function()
+  it("write samples, notes and numbers of other lines", function()
     local pixels = ("\x10\x80\xf0"):rep(3 * 16 * 24)
     base.make_dir(run .. "/samples")
     core.encode(run .. "/samples/a.mp4", pixels, { height = 16, width = 24, frames = 3, fps = 8 })
@@ -209,7 +209,7 @@ describe("trackers", function()
     assert.matches("could not be shown: samples/bad.mp4", shown["samples/bad/text_summary"][2])
     assert.same({ 1, 0.5 }, shown["eval/loss"])
     assert.matches("look", shown["notes/text_summary"][2])
-    -- in W&B they stand in the row of the step that was the newest one
+    -- W&B has them in the history row of the newest step
     local row, listed, console
     for _, record in ipairs(tracked.records(those("wandb", "%.wandb$")[1])) do
       local items = record[1] == 2 and tracked.items(record[2], 1)
@@ -230,7 +230,7 @@ describe("trackers", function()
     assert.matches("^media/", listed)
   end)
 
-  -- ---- beside a run ----
+  -- ---- during a run ----
 
   local reports
   local function open(branch)
@@ -252,7 +252,7 @@ describe("trackers", function()
     return both()
   end
 
-  it("write beside a run, step by step, what is made later, byte for byte", function()
+  it("write the same bytes during a run as an export after it", function()
     journal { LINES[1] }
     local session, branch = open(1), 1
     for i = 2, #LINES do
@@ -267,7 +267,7 @@ describe("trackers", function()
         session:look()
         if i == 3 then
           assert.equal("1:5 2:4", losses(curve "loss"))
-          -- the newest row waits for what may still come with it
+          -- the newest row waits for lines that may still add to it
           assert.equal("1:5", losses((history "loss")))
         end
       end
@@ -278,8 +278,8 @@ describe("trackers", function()
     assert.same(both(), again())
   end)
 
-  it("take as long for a step behind many as behind few", function()
-    -- processor seconds of 200 steps after this many
+  it("take as much time for a step of a long run as of a short one", function()
+    -- processor seconds that 200 steps take after this many steps
     local function seconds_behind(n)
       local lines = { start(0) }
       for i = 1, n do
@@ -300,7 +300,7 @@ describe("trackers", function()
     assert.is_true(seconds_behind(20000) < 3 * seconds_behind(20) + 0.05)
   end)
 
-  it("make whole what a killed session left: torn, cut, missing", function()
+  it("repair the files of a killed session: torn, shortened or missing", function()
     local lines = { start(0), step(1), step(2), step(3) }
     journal(lines)
     open(1):close()
@@ -317,7 +317,7 @@ describe("trackers", function()
     assert.same(both(), again())
   end)
 
-  it("leave alone what was uploaded and what others wrote", function()
+  it("leave uploaded files and files that others wrote unchanged", function()
     journal { start(0), step(1), step(2), { kind = "end", step = 2 } }
     open(1):close()
     local _, logs = those("wandb", "%.wandb$")
@@ -330,7 +330,7 @@ describe("trackers", function()
     local before = all("wandb")[logs[1]]
     open(2):close()
     assert.equal(before, all("wandb")[logs[1]])
-    assert.not_equal(theirs, all("tensorboard")[events[1]]) -- whole records were ours, the end torn
+    assert.not_equal(theirs, all("tensorboard")[events[1]]) -- only the torn end was not ours
     local whole = all("tensorboard")[events[1]]
     local foreign = whole .. whole
     dir:write("001-x/tensorboard/" .. events[1], foreign)
@@ -342,7 +342,7 @@ describe("trackers", function()
     assert.same({ run .. "/tensorboard/" .. events[1] }, trackers.export(run, "tensorboard").left)
   end)
 
-  it("report what fails once and go on", function()
+  it("report an error that repeats once, and the run continues", function()
     journal { start(0), step(1) }
     dir:write("001-x/wandb", "a file where the folder would be")
     local session = open(1)
@@ -360,7 +360,7 @@ describe("trackers", function()
     assert.equal(9, #history "loss")
   end)
 
-  it("make nothing of what is no run", function()
+  it("refuse a folder that is no run", function()
     fails("MR_E_USAGE", "there is no such tracker; expected one of tensorboard, wandb",
       trackers.export, run, "mlflow")
     fails("MR_E_DATA", "no journal.jsonl; try: the folder of a run", trackers.export, run, "wandb")

@@ -1,4 +1,5 @@
---- Videos and pictures that a line names. Covers: lua/moonreel/trackers/media.lua
+--- Videos and pictures whose paths stand in a line of the journal.
+-- Covers: lua/moonreel/trackers/media.lua
 local core = require "moonreel.core.media"
 local folder = require "spec.support.folder"
 local media = require "moonreel.trackers.media"
@@ -18,7 +19,7 @@ describe("samples of a run", function()
   end)
   teardown(function() dir:remove() end)
 
-  it("are those that are there, below the run", function()
+  it("are listed when their files exist in the run's folder", function()
     local list = media.of({ files = { "a.mp4", { path = "b.png", name = "p", caption = "c" },
       "none.png", "../x.png", "a.txt", 5, { path = 7 } } }, dir.path)
     assert.same({ { path = dir.path .. "/a.mp4", kind = "mp4", clip = true, name = "a" },
@@ -26,12 +27,12 @@ describe("samples of a run", function()
     assert.same({}, media.of({ files = "a.mp4" }, dir.path))
   end)
 
-  it("that leave the run's folder are left out", function()
+  it("are left out when their path leads out of the run's folder", function()
     dir:write("inner/x", "")
     assert.same({}, media.of({ files = { "../b.png" } }, dir.path .. "/inner"))
   end)
 
-  it("become pictures, and clips become GIFs with all their frames", function()
+  it("are shown as pictures, and clips as GIFs with all frames", function()
     local function shown(name) return media.picture(media.of({ files = { name } }, dir.path)[1]) end
     local data, h, w = shown "b.png"
     assert.same({ "\x89PNG", 16, 24 }, { data:sub(1, 4), h, w })

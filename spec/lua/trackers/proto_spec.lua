@@ -1,9 +1,10 @@
---- Fields of protobuf messages. Covers: lua/moonreel/trackers/proto.lua
+--- Encodes fields of protobuf messages.
+-- Covers: lua/moonreel/trackers/proto.lua
 local proto = require "moonreel.trackers.proto"
 
 describe("protobuf", function()
   it("writes whole numbers in groups of seven bits, negative ones in ten bytes", function()
-    -- the examples of the encoding's page, and the ends of the range
+    -- the examples of the protobuf documentation, and the ends of the range
     assert.equal("\x96\x01", proto.varint(150))
     assert.equal("\0", proto.varint(0))
     assert.equal("\x7f", proto.varint(127))
@@ -12,7 +13,7 @@ describe("protobuf", function()
     assert.equal(("\xff"):rep(8) .. "\x7f", proto.varint(math.maxinteger))
   end)
 
-  it("puts number and type before each field", function()
+  it("writes number and type before each field", function()
     assert.equal("\x08\x96\x01", proto.integer(1, 150))
     assert.equal("\x12\x07testing", proto.bytes(2, "testing"))
     assert.equal("\x12\xac\x02", proto.head(2, 300))

@@ -1,6 +1,6 @@
---- TensorBoard's and W&B's own readers open what trackers write, where MOONREEL_TRACKERS names a
--- python that has them (else python3). Covers: lua/moonreel/trackers/tensorboard.lua
--- lua/moonreel/trackers/wandb.lua
+--- TensorBoard's and W&B's own readers open the files of the trackers. MOONREEL_TRACKERS names a
+-- Python that has both packages; the default is python3.
+-- Covers: lua/moonreel/trackers/tensorboard.lua lua/moonreel/trackers/wandb.lua
 local demo_data = dofile "spec/support/demo_data.lua"
 local find = require "moonreel.runs.find"
 local folder = require "spec.support.folder"
@@ -15,7 +15,7 @@ local PYTHON = os.getenv "MOONREEL_TRACKERS" or "python3"
 local KEYS = { "loss", "grad_norm", "lr", "t", "epoch", "time/step_s" }
 local OF_LINE = { ["time/step_s"] = "time_s" }
 
--- counts of some bins, far apart and next to each other
+-- counts of several bins, some adjacent and some far apart
 local function counted(n)
   local all = {}
   for i = 1, histograms.NUMBERS do
@@ -31,7 +31,7 @@ local function histogram(n, step)
     ["weights/a.0/gradients"] = counted(n + 1) } }
 end
 
--- a run of some sessions, long enough for many blocks
+-- a run of several sessions, long enough for many blocks
 local function lines()
   local list, wall = {}, 1.75e9
   local function add(line)
@@ -62,7 +62,7 @@ local function lines()
   return list
 end
 
--- what a reader finds in the files of a run; how: "server" asks TensorBoard's over HTTP
+-- reads the files of a run by a tool's reader; how = "server" asks TensorBoard over HTTP
 local function found_in(run, name, how)
   local done = process.run({ PYTHON, "spec/support/tracker_readers.py", how or name,
     run .. "/" .. name }, "", { deadline_s = 600, output_bytes = 1 << 26, quiet = true })
@@ -102,7 +102,7 @@ describe("the readers of", function()
     return points
   end
 
-  -- every number of the journal, as f32, in the order of steps
+  -- each number of the journal as f32, in the order of steps
   local function check_scalars(found)
     for _, key in ipairs(KEYS) do
       local points = want(key)
@@ -133,7 +133,7 @@ describe("the readers of", function()
     assert.matches("done: step 410", words[2])
   end)
 
-  -- the histograms that are left when steps are taken back, as a reader has them
+  -- the histograms that remain after a rollback, as a reader returns them
   local WANT = { ["weights/a.0/weights"] = 9, ["weights/a.0/gradients"] = 10 }
 
   it("TensorBoard find the histograms of the journal", function()
@@ -175,7 +175,7 @@ describe("the readers of", function()
   end)
 end)
 
--- Two stages; the first one goes back at its 29th step and is killed at its 32nd.
+-- Two stages; the first one rolls back at its 29th step and is killed at its 32nd.
 local RECIPE = [[return recipe {
   threads = 1, num_workers = 1, log_every = 1000, ckpt_every = 5, keep_n_latest = 3,
   tensorboard = true, wandb = true, lr_schedule = "constant", warmup_steps = 2,
@@ -192,7 +192,7 @@ local RECIPE = [[return recipe {
   },
 }]]
 
-describe("the readers of a run that went back, was killed, resumed and has stages", function()
+describe("the readers of a run with stages, a rollback, a kill and a resume", function()
   local dir, root, points
   setup(function()
     if process.run({ PYTHON, "-c", "import tensorboard, wandb" }, "", { quiet = true }).exit ~= 0
@@ -246,7 +246,7 @@ describe("the readers of a run that went back, was killed, resumed and has stage
     end
   end
 
-  it("TensorBoard find one curve, as a browser does, and what was rendered", function()
+  it("TensorBoard find one curve, also over HTTP, and the rendered samples", function()
     if not dir then
       return pending "tensorboard is not installed"
     end
@@ -265,7 +265,7 @@ describe("the readers of a run that went back, was killed, resumed and has stage
     each_rendering(function(name) return found.images[name] end)
   end)
 
-  it("W&B find one curve and what was rendered", function()
+  it("W&B find one curve and the rendered samples", function()
     if not dir then
       return pending "wandb is not installed"
     end
@@ -287,7 +287,7 @@ describe("the readers of a run that went back, was killed, resumed and has stage
     each_rendering(function(name) return rendered[name] end)
   end)
 
-  it("find the same in files of the journal alone", function()
+  it("find the same in files that an export wrote from the journal", function()
     if not dir then
       return pending "the readers are not installed"
     end

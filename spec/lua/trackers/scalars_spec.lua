@@ -1,4 +1,5 @@
---- Numbers of a line. Covers: lua/moonreel/trackers/scalars.lua
+--- Numbers in a line of the journal.
+-- Covers: lua/moonreel/trackers/scalars.lua
 local scalars = require "moonreel.trackers.scalars"
 local tracked = require "spec.support.tracked"
 
@@ -12,7 +13,7 @@ local function by_tag(list)
 end
 
 describe("the numbers of a step", function()
-  it("are those of its line", function()
+  it("are the numbers of its line, each with its tag", function()
     local line = tracked.step(4, 0.25)
     line.gpu, line.scalars = { power_w = 300, slow = "heat" }, { ["block/norm"] = 2 }
     assert.same({ loss = 0.25, grad_norm = 0.4, lr = 1e-4, t = 500.5, epoch = 0,
@@ -21,7 +22,7 @@ describe("the numbers of a step", function()
       by_tag(scalars.of_step(line)))
   end)
 
-  it("are in the same order each time", function()
+  it("have the same order in each call", function()
     local function tags()
       local list, line = {}, tracked.step(4)
       line.gpu = { a = 1, b = 2, c = 3, d = 4, e = 5, f = 6 }
@@ -34,7 +35,7 @@ describe("the numbers of a step", function()
     assert.matches("gpu/a gpu/b gpu/c gpu/d gpu/e gpu/f$", tags())
   end)
 
-  it("keep nan and inf of a step that was skipped by them", function()
+  it("include the nan or inf for which a step was skipped", function()
     local values = by_tag(scalars.of_step { kind = "skip", step = 3,
       reason = "loss -nan, gradient norm inf" })
     assert.not_equal(values.loss, values.loss)
@@ -48,7 +49,7 @@ describe("the numbers of a step", function()
       reason = "no good sample" }))
   end)
 
-  it("are absent where a line of another version has something else", function()
+  it("are absent when a line of another version has other kinds of values", function()
     assert.same({}, scalars.of_step { kind = "step", step = 1, loss = "x", lr = {}, gpu = 5,
       bucket = 7, scalars = "y", time_s = {}, samples = "z" })
     assert.same({ { "a", 1 } }, scalars.of_line { scalars = { a = 1, b = "x" } })

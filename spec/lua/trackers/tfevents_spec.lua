@@ -1,4 +1,5 @@
---- Records and messages of event files. Covers: lua/moonreel/trackers/tfevents.lua
+--- Records and messages of TensorBoard's event files.
+-- Covers: lua/moonreel/trackers/tfevents.lua
 local tfevents = require "moonreel.trackers.tfevents"
 local tracked = require "spec.support.tracked"
 
@@ -7,7 +8,7 @@ local function hex(text)
 end
 
 describe("event files", function()
-  it("have records as TensorBoard writes them", function()
+  it("frame records as TensorBoard does", function()
     local event = "\x09\x8b\x18\xa3\xcc\x4c\xc2\xda\x41\x1a\x0dbrain.Event:2"
       .. "\x52\x2e\x0a\x2ctensorboard.summary.writer.event_file_writer"
     -- the first record of a file that tensorboard 2.21.0 wrote
@@ -16,7 +17,7 @@ describe("event files", function()
     assert.equal(event:sub(1, 24), tfevents.version(string.unpack("<d", event, 2)))
   end)
 
-  it("know where whole records end", function()
+  it("give the offset at which the last whole record ends", function()
     local one = tfevents.record(tfevents.version(5))
     local two = one .. tfevents.record(tfevents.values(6, 7, tfevents.scalar("a", 1)))
     for n = 0, #two do
@@ -29,7 +30,7 @@ describe("event files", function()
     assert.equal(#one, tfevents.whole(one .. ("\0"):rep(64)))
   end)
 
-  it("keep numbers as float32, also those that are not finite", function()
+  it("store numbers as float32, also inf and nan", function()
     local text = tfevents.record(tfevents.values(1.5, 1 << 40, tfevents.scalar("loss", 0.1)
       .. tfevents.scalar("nan", 0 / 0) .. tfevents.scalar("inf", -math.huge)))
     local one = tracked.events(text)[1]
@@ -39,7 +40,7 @@ describe("event files", function()
     assert.same({ 1.5, 1 << 40 }, { one.wall, one.step })
   end)
 
-  it("say what a text, a picture and a hyper-parameter are", function()
+  it("encode texts, pictures and hyper-parameters", function()
     local get = tracked.get
     local function value(text) return get(text, 1) end
     local text = value(tfevents.text("recipe", "return {}"))
@@ -54,14 +55,14 @@ describe("event files", function()
     assert.equal("_hparams_/experiment", get(list[1][2], 1))
     assert.equal("hparams", get(list[1][2], 9, 1, 1))
     assert.equal("loss", get(list[1][2], 9, 1, 2, 2, 5, 1, 2))
-    assert.equal(2, get(list[1][2], 9, 1, 2, 2, 4, 4)) -- the first one is a boolean
+    assert.equal(2, get(list[1][2], 9, 1, 2, 2, 4, 4)) -- the first hyper-parameter is a boolean
     assert.equal("_hparams_/session_start_info", get(list[2][2], 1))
     assert.equal(1, get(list[2][2], 9, 1, 2, 3, 1, 2, 4))
     local over = value(tfevents.hparams_end(false))
     assert.equal(2, get(over, 9, 1, 2, 4, 1))
   end)
 
-  it("begin again behind a step", function()
+  it("restart a curve after a given step", function()
     local one = tracked.events(tfevents.record(tfevents.start(2, 11)))[1]
     assert.same({ true, 11, 2 }, { one.start, one.step, one.wall })
   end)

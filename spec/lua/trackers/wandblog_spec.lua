@@ -1,14 +1,15 @@
---- Records, blocks and messages of W&B logs. Covers: lua/moonreel/trackers/wandblog.lua
+--- Records, blocks and messages of W&B logs.
+-- Covers: lua/moonreel/trackers/wandblog.lua
 local tracked = require "spec.support.tracked"
 local wandblog = require "moonreel.trackers.wandblog"
 
 describe("W&B logs", function()
-  it("begin with the version that an SDK reads", function()
+  it("begin with the version that a W&B SDK reads", function()
     assert.equal(":W&B\xe1\xbe\0", wandblog.head(0))
     assert.equal(":W&B\xe1\xbe\1", wandblog.head(1))
   end)
 
-  it("sum the type and the data as zlib does", function()
+  it("have the checksum of zlib over type and data", function()
     -- zlib.crc32(b"\x01123")
     assert.equal("\xb9\x02\xf1\xee\3\0\1" .. "123", wandblog.frame("123", 7))
   end)
@@ -40,7 +41,7 @@ describe("W&B logs", function()
     assert.equal("1:0", kinds(0, 32768 - 7))
   end)
 
-  it("know where whole records end", function()
+  it("give the offset at which the last whole record ends", function()
     local text, ends = wandblog.head(0), { 7 }
     for i = 1, 5 do
       text = text .. wandblog.frame(("%d"):format(i):rep(15000), #text)
@@ -59,7 +60,7 @@ describe("W&B logs", function()
     assert.equal(ends[2], wandblog.whole(bad))
   end)
 
-  it("write values as JSON, also numbers that JSON has not", function()
+  it("write values as JSON, and as text the numbers that JSON lacks", function()
     assert.equal("NaN", wandblog.json(0 / 0))
     assert.equal("-Infinity", wandblog.json(-math.huge))
     assert.equal("Infinity", wandblog.json(math.huge))
@@ -68,7 +69,7 @@ describe("W&B logs", function()
     assert.equal('{"a":[1]}', wandblog.json { a = { 1 } })
   end)
 
-  it("say whether a run goes on or goes back", function()
+  it("encode whether a run is new, resumes or rewinds", function()
     local get = tracked.get
     local function run(more)
       local r = { id = "i", project = "p", name = "n", wall = 2.5, tags = { "a", "b" },

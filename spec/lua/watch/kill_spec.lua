@@ -1,5 +1,5 @@
---- A run and the watcher of it, either of which is killed at random moments: each checkpoint is
--- rendered once, none is torn, none is missed.
+--- A run and its watcher are killed at random moments. Each checkpoint is still rendered exactly
+-- once, and no rendering is incomplete.
 -- Covers: lua/moonreel/watch/init.lua lua/moonreel/watch/shelf.lua lua/moonreel/watch/found.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -10,12 +10,12 @@ local media = require "moonreel.core.media"
 local process = require "moonreel.core.process"
 local run = require "moonreel.run"
 
--- more of them is the long form of this spec
+-- MOONREEL_KILLS makes this spec longer
 local KILLS <const> = tonumber(os.getenv "MOONREEL_KILLS" or 12)
 local SEED <const>, EVERY <const> = tonumber(os.getenv "MOONREEL_SEED" or 1), 4
 local STEPS <const> = EVERY * (6 + 2 * KILLS)
 
-describe("a run that is watched, either side killed", function()
+describe("moonreel watch, when the run or the watcher is killed", function()
   local out = demo_data.scratch()
   teardown(function()
     background.stop()
@@ -23,7 +23,7 @@ describe("a run that is watched, either side killed", function()
     demo_data.remove()
   end)
 
-  -- a program in the background, with the number of its process
+  -- starts a program in the background; returns its process number
   local function start(name, ...)
     local log = ("%s/%s.log"):format(out, name)
     background.start(log, "/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', out .. "/" .. name,
@@ -58,7 +58,7 @@ describe("a run that is watched, either side killed", function()
     end)
   end
 
-  it("renders each checkpoint once, none torn, none missed", function()
+  it("renders each checkpoint once and completely", function()
     local trained = train()
     background.await("the run's folder", out .. "/train.log", function()
       return base.exists(out .. "/runs/001-a/journal.jsonl") or nil
@@ -87,7 +87,7 @@ describe("a run that is watched, either side killed", function()
     background.await("the end of the watcher", out .. "/watch.log", function()
       return not lives(watched) or nil
     end)
-    -- one that ended between a kill and the next launch leaves the rest to the next
+    -- a watcher that was killed leaves the rest to the next one
     local last = process.run({ process.program(), "watch", dir(), "--prompt",
       "a red circle moving up", "--prompt", "b", "--seed", "1", "--steps", "3" }, "",
       { deadline_s = 300 })
@@ -111,7 +111,7 @@ describe("a run that is watched, either side killed", function()
       assert.equal(1, number, "renderings of step " .. step)
       ids[#ids + 1] = step
     end
-    -- a save is left out while both buffers are being written: with a slow disk, most of them
+    -- the run leaves out a save while both buffers are written: on a slow disk, most saves
     assert.is_true(#ids >= KILLS // 2, #ids .. " checkpoints")
     for line in run.entries(dir()) do
       if line.kind == "samples" then

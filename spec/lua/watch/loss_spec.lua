@@ -1,4 +1,4 @@
---- Samples that are held back from training, and the evaluation loss of checkpoints on them.
+--- Samples that are held back from training, and the loss of each checkpoint on them.
 -- Covers: lua/moonreel/watch/loss.lua core/data/trained.c core/bind/source.c
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.loader"
@@ -16,7 +16,7 @@ describe("dataset.hold_back", function()
     demo_data.remove()
   end)
 
-  -- rows that a subset has
+  -- the rows of a subset
   local function rows(index, options)
     local set, list = core.hold(index.core, options), {}
     for i = 1, #index do
@@ -26,7 +26,7 @@ describe("dataset.hold_back", function()
     return list
   end
 
-  it("parts the samples by their keys: a count, or a share of each by itself", function()
+  it("splits the samples by their keys, by a count or by a share", function()
     local index <close> = data.open(demo_data.path())
     for _, n in ipairs { 1, 7, 299 } do
       assert.equal(n, #rows(index, { hold_back = n, held = true }))
@@ -40,7 +40,7 @@ describe("dataset.hold_back", function()
     for i = 1, 300 do
       assert.equal(i, all[i])
     end
-    -- a larger share holds back the same and more, also among some of the samples
+    -- a larger share holds back the same samples and more, also within a subset
     local more = core.hold(index.core, { hold_back = 0.4, held = true })
     for _, row in ipairs(held) do
       assert.is_true(more:has(row))
@@ -52,14 +52,14 @@ describe("dataset.hold_back", function()
       { hold_back = 1e-9, held = true })
   end)
 
-  it("is refused where it is neither a share nor a count", function()
+  it("is refused when it is neither a share nor a count", function()
     local _, err, code = folder.moonreel("train tiny/demo data_path=" .. demo_data.path()
       .. " dataset.hold_back=2.5 outputs=" .. dir.path)
     assert.equal(3, code)
     assert.matches("hold_back = 2.5; expected a share below 1, or a whole number", err)
   end)
 
-  it("is never trained, and tells the loss of each checkpoint", function()
+  it("is never trained, and each checkpoint gets a loss on it", function()
     local words = ("train tiny/demo name=a outputs=%s dataset.data_path=%s "
       .. "model.depth=1 model.hidden_size=32 model.num_heads=2 text_encoder.width=32 "
       .. "model.caption_channels=32 'bucket_config={[\"32px\"]={[6]={1,10},[1]={1,10}}}' "
@@ -68,7 +68,7 @@ describe("dataset.hold_back", function()
     local out, err, code = folder.moonreel(words .. "steps=20 ckpt_every=10")
     assert.equal(0, code, err)
     assert.matches("260 of 300 rows, without the samples held back", out)
-    -- a resume holds back the same: the order of all of its steps stays proven
+    -- a resumed run holds back the same samples: the audit proves the order of all steps
     assert.equal(0, select(3, folder.moonreel(words .. "steps=60 --load latest ckpt_every=20")))
     out, err, code = folder.moonreel("order " .. dir.path .. "/001-a --audit")
     assert.equal(0, code, out .. err)
@@ -84,7 +84,7 @@ describe("dataset.hold_back", function()
       samples = samples + bucket.samples
       assert.equal(10, #bucket.losses)
     end
-    -- an epoch of 260 samples does not hold one of these
+    -- the held-back samples are those that no epoch of 260 has
     assert.equal(40, samples)
     local report = {}
     for line in run.entries(dir.path .. "/001-a") do

@@ -1,4 +1,5 @@
---- Numbers by a user's functions. Covers: lua/moonreel/watch/metric.lua
+--- Numbers that functions of the user compute.
+-- Covers: lua/moonreel/watch/metric.lua
 local T = require "moonreel.core.tensor"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -11,7 +12,7 @@ describe("watch.metric", function()
   local function program(path, names) return loadfile(path, "t", names) end
   local function load(text) return metric.load(dir:write("m.lua", text), program) end
 
-  it("gives numbers, one or several by name, or none", function()
+  it("returns no number, one number, or several by name", function()
     local list = load [[
       watch.metric(function(frames, prompt) return frames.shape[1] + #prompt end)
       watch.metric("two", function() return { a = 1, b = 2.5 } end)
@@ -22,7 +23,7 @@ describe("watch.metric", function()
     assert.same({ metric = 5, a = 2 }, metric.means { { "metric", 5 }, { "a", 1 }, { "a", 3 } })
   end)
 
-  it("goes on behind one that raises, or returns something else", function()
+  it("calls the other functions when one raises or returns another type", function()
     local list = load [[
       watch.metric("bad", function() error("no shape") end)
       watch.metric("good", function() return 1 end)]]
@@ -42,11 +43,11 @@ describe("watch.metric", function()
       assert.same({}, rows)
       assert.matches("'metric' returned " .. text, why)
     end
-    -- a sum of these is infinite
+    -- the sum of these is infinite
     assert.near(1, metric.means { { "a", 1.5e308 }, { "a", 1.5e308 } }.a / 1.5e308, 1e-9)
   end)
 
-  it("refuses files without one", function()
+  it("refuses files that define no metric", function()
     fails("MR_E_USAGE", "m.lua: it does not call watch.metric", load, "return 1")
     fails("MR_E_USAGE", "m.lua:1: ", load, "watch.metric(")
     fails("MR_E_USAGE", "expected a function", load, "watch.metric('x', 3)")

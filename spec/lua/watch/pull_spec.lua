@@ -23,7 +23,7 @@ describe("moonreel watch --pull", function()
       ("cd '%s' && MOONREEL_RSH='%s/rsh'"):format(dir.path, dir.path))
   end
 
-  it("brings weights and averages, verified, and renders them", function()
+  it("copies weights and averages, verifies them and renders them", function()
     local out, err, code = watch("--pull me@far:" .. FAR)
     assert.equal(0, code, err)
     assert.matches("^step 4  recipe  [%d.]+ s  pulled/001%-a/samples/step4/recipe\nstep 8  ", out)
@@ -38,12 +38,12 @@ describe("moonreel watch --pull", function()
     assert.same({ weights = true, ema = true }, kinds)
     assert.is_true(here.bytes < there.bytes / 2)
     assert.is_false(base.exists(FAR .. "/samples/step4"))
-    -- nothing is brought or made twice
+    -- a second call copies and renders nothing
     out, err, code = watch("--pull far:" .. FAR)
     assert.same({ "", 0 }, { out, code }, err)
   end)
 
-  it("leaves nothing half brought, and says what is wrong", function()
+  it("leaves no partial copy and reports the cause of a failure", function()
     local _, err, code = watch("--pull far:" .. FAR .. " far/001-a")
     assert.equal(2, code)
     assert.matches("is the folder of another run; expected a folder for copies", err)

@@ -1,4 +1,4 @@
---- Folders of renderings, checkpoints that stay for them, lines that wait for a journal.
+--- Folders of renderings, checkpoints that are kept for them, and lines that wait for the journal.
 -- Covers: lua/moonreel/watch/shelf.lua lua/moonreel/watch/pins.lua lua/moonreel/watch/report.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -17,7 +17,7 @@ teardown(function() dir:remove() end)
 describe("a folder of renderings", function()
   local function asked(id) return { step = 7, set = "s", id = id, key = "k" } end
 
-  it("is there whole or not at all", function()
+  it("appears only when it is complete", function()
     do
       local work <close> = shelf.begin(dir.path, "s")
       base.replace_file(work.path .. "/a.mp4", "half")
@@ -32,7 +32,7 @@ describe("a folder of renderings", function()
     assert.same({ "samples/step7/s", 3 }, { path, done.n })
   end)
 
-  it("stays when another checkpoint has its step, or something else is asked for", function()
+  it("is kept, and another name is used, for another checkpoint or other settings", function()
     assert.same({ "samples/step7/s.2" }, { shelf.place(dir.path, asked "2") })
     local other = asked "1"
     other.key = "l"
@@ -41,7 +41,7 @@ describe("a folder of renderings", function()
     assert.same({ "samples/step7/s.3" }, { shelf.place(dir.path, asked "2") })
   end)
 
-  it("is made by one process at a time", function()
+  it("is written by one process at a time", function()
     local lock <close> = shelf.lock(dir.path, "t")
     assert.truthy(lock)
     local none, why = shelf.lock(dir.path, "t")
@@ -50,10 +50,10 @@ describe("a folder of renderings", function()
   end)
 end)
 
-describe("a checkpoint that is kept for a set", function()
+describe("a checkpoint that the watcher keeps for a set", function()
   local at = dir.path .. "/r"
 
-  it("stays when the run removes it", function()
+  it("remains when the run removes it", function()
     dir:write("r/ckpt/step-000000000004/shard.safetensors", "weights")
     dir:write("r/ckpt/step-000000000004/MANIFEST.json", "{}")
     assert.is_true(pins.add(at, "s", 4))
@@ -64,7 +64,7 @@ describe("a checkpoint that is kept for a set", function()
     assert.same({}, pins.list(at, "s"))
   end)
 
-  it("is not let go for another one whose step it has taken", function()
+  it("remains when its step now belongs to another checkpoint", function()
     local function save(text)
       base.remove_dir(ckpt.dir(at, 6))
       dir:write("r/ckpt/step-000000000006/MANIFEST.json", text)
@@ -81,14 +81,14 @@ describe("a checkpoint that is kept for a set", function()
     assert.same({}, pins.list(at, "s"))
   end)
 
-  it("is reported when it has gone, and what a killed process began goes", function()
+  it("is refused when it is gone, and the rest of a killed process is removed", function()
     base.make_dir(at .. "/samples/.watch/s/.step-000000000009-999999999")
     assert.is_false(pins.add(at, "s", 9))
     assert.same({}, base.list_dir(at .. "/samples/.watch/s"))
   end)
 
-  it("is swept when its process has ended but its parent has not asked how", function()
-    -- the shell's child ends at once; the program in the shell's place never asks for it
+  it("is removed when its process is a zombie", function()
+    -- the shell's child ends at once, and the program that replaces the shell never waits for it
     local log = at .. "/log"
     background.start(log, "/bin/sh", "-c", "sleep 0 & echo $!; exec sleep 60")
     local pid = background.await("the child", log, function()
@@ -104,8 +104,8 @@ describe("a checkpoint that is kept for a set", function()
   end)
 end)
 
-describe("a line for a journal", function()
-  it("is written once, in the order of time, when its folder is there", function()
+describe("a line that waits for the journal", function()
+  it("is appended once, in the order of time, after its folder exists", function()
     local at = made_run.make(dir, "j", { made_run.start(0), made_run.step(1, 1),
       { kind = "samples", report = "step1-s", step = 1 }, { kind = "end", step = 1 } }, false)
     for i, name in ipairs { "step1-s", "step3-s", "step2-s", "step4-s" } do
@@ -124,7 +124,7 @@ describe("a line for a journal", function()
     assert.same({}, base.list_dir(at .. "/samples/.watch/lines"))
   end)
 
-  it("waits for the next launch of a run that was killed", function()
+  it("waits for the next launch when the run was killed", function()
     local at = made_run.make(dir, "d", { made_run.start(0), made_run.step(1, 1) }, false)
     report.leave(at, "x", { kind = "samples", step = 1 })
     os.execute(("cd '%s' && rm lock"):format(at))
