@@ -7,7 +7,7 @@ local trainer = require "moonreel.trainer"
 
 local small_run = {}
 
---- Lines of a kind in the journal of a run.
+--- Lines of one kind in a run's journal.
 ---@param dir string
 ---@param kind string
 ---@return table[]
@@ -21,11 +21,11 @@ function small_run.entries(dir, kind)
   return list
 end
 
---- Train with a function put before the last step of the trainer, which gets the run.
+--- Train with a function put before the last step of the trainer, whose argument is the run.
 ---@return boolean ok
 ---@return integer|any result  exit code or error
 ---@return string[] lines      of the log
----@return string dir          of the run; nil where it did not come so far
+---@return string dir          of the run; nil when it was not created
 function small_run.train(s, before)
   local lines, dir = {}, nil
   table.insert(trainer.steps, #trainer.steps, {"spec", function(r)

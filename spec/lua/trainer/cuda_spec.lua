@@ -124,7 +124,7 @@ end
     end
     run("ring", "cuda", "plugin_config.zero_stage=2 plugin_config.sp_size=2 "
       .. "plugin_config.sequence_parallelism_mode=ring_attn")
-    -- one batch a step for both, so each has its own reference
+    -- both runs have one batch a step, so they have a reference of their own
     run("tokens", "cpu", "plugin_config.sp_size=2")
     local done = process.run({ "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', "/usr/bin/env",
       "MOONREEL_PLUGINS=" .. dir.path .. "/plugins", "MOONREEL_CUDAEMU=devices=2,seed=2,rated",
@@ -160,7 +160,7 @@ end
     local text, code = train("", "-n 2 device=cuda name=unusable restarts=0")
     assert.equal(2, code, text)
     assert.matches("rank 1: [^\n]*device=cudaemu:1: invalid device ordinal", text)
-    -- the other one waits for its error report, and not for numbers that never come
+    -- the other rank waits for the error of this one, not for data that never comes
     assert.is_nil(text:find("all_gather", 1, true), text)
     assert.is_nil(run_dir("unusable"))
   end)

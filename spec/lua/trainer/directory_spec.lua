@@ -1,4 +1,4 @@
---- What a run writes into its directory, and what it leaves where it cannot start.
+--- The files of a run's directory, and of a run that cannot start.
 local base = require "moonreel.core.base"
 local demo_data = require "spec.support.demo_data"
 local run = require "moonreel.run"
@@ -11,7 +11,7 @@ local bake, train, entries = runs.bake, small_run.train, small_run.entries
 describe("trainer.directory", function()
   teardown(function() runs:remove() end)
 
-  it("writes a run directory with recipe, settings, journal and a last checkpoint", function()
+  it("has the recipe, settings, journal and a last checkpoint of a run", function()
     local s = bake("steps=6", "name=plain")
     local ok, code, lines, dir = train(s)
     assert.is_true(ok, tostring(code))
@@ -48,7 +48,7 @@ describe("trainer.directory", function()
     assert.equal("MR_E_LOCK", inner[2].code)
   end)
 
-  it("leaves nothing behind when it cannot start", function()
+  it("leaves no directory when the run cannot start", function()
     local empty = runs.out .. "/empty"
     for _, change in ipairs{"dataset.data_path=" .. runs.out .. "/none.mrx", "model.num_heads=3",
         "resolutions.32px.pixels=99999"} do

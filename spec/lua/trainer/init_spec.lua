@@ -1,4 +1,4 @@
---- Signals to a run: during its steps, and before the first.
+--- Signals to a run during its steps and before the first.
 local base = require "moonreel.core.base"
 local signalled = require "spec.support.signalled"
 local small_run = require "spec.support.small_run"
@@ -9,7 +9,7 @@ local entries = small_run.entries
 describe("trainer", function()
   teardown(function() runs:remove() end)
 
-  it("commits a checkpoint on SIGTERM and SIGINT, and ends with 143 and 130", function()
+  it("commits a checkpoint on SIGTERM and SIGINT, and exits with 143 and 130", function()
     for signal, code in pairs{TERM = 143, INT = 130} do
       local r = signalled(signal, [[
         local loop = require "moonreel.trainer.loop"
@@ -27,8 +27,8 @@ describe("trainer", function()
     end
   end)
 
-  it("ends at once on a signal before its first step, and leaves nothing behind", function()
-    -- a model that never ends to be declared; whoever swallows an error; what is over already
+  it("exits at once on a signal before its first step, without a directory", function()
+    -- a model that is never fully declared; a callback that catches errors; a finished run
     for i, code in ipairs{"send() while true do end",
         "pcall(function() send() while true do end end)", "models(r) send()"} do
       local r = signalled(i == 2 and "INT" or "TERM", ([[

@@ -9,7 +9,7 @@ local bake, train, entries = runs.bake, small_run.train, small_run.entries
 describe("trainer.loop", function()
   teardown(function() runs:remove() end)
 
-  it("moves the shift of times with its steps, also where it goes on", function()
+  it("changes the shift of times with its steps, also after a resume", function()
     local words = { "scheduler.train_shift_from=8", "scheduler.train_shift=1",
       "scheduler.train_shift_steps=3", "log_every=100" }
     local function report(name, ...)
@@ -29,7 +29,7 @@ describe("trainer.loop", function()
     assert.same(whole, report("resumed", "steps=5", "load=" .. dir, table.unpack(words)))
   end)
 
-  it("tells once of samples that cannot be read, and at its end how many there were", function()
+  it("reports unreadable samples once, and their number at its end", function()
     local ok, code, lines = train(bake("steps=4", "name=unread"), function(r)
       local stats = r.loader.stats
       r.loader.stats = function(self)
@@ -49,7 +49,7 @@ describe("trainer.loop", function()
     assert.equal("6 samples could not be read since the run began", said[2])
   end)
 
-  it("waits once for each optimizer step, and has the same bits where devices run late", function()
+  it("waits once for each optimizer step, with the same bits on slow devices", function()
     for threads = 1, 2 do
       local dirs = {}
       for i, device in ipairs{"cpu", "shadow"} do
@@ -72,7 +72,7 @@ describe("trainer.loop", function()
               sum = sum + losses[k]:get():item()
             end
             assert.equal(sum / line.weight, line.loss)
-            -- a step of several buckets says what none of them takes
+            -- a step of several buckets has no field that belongs to one bucket
             local a, b, c = table.unpack(keys, #keys - 2)
             assert.equal(a == b and b == c, line.even)
             mixed = mixed + (line.even and 0 or 1)
@@ -118,7 +118,7 @@ describe("trainer.loop", function()
     end
   end)
 
-  it("has the same checkpoint where the optimizer keeps its state in host memory", function()
+  it("has the same checkpoint when the optimizer keeps its state in host memory", function()
     local dirs = {}
     for i, how in ipairs{{"cpu", "false"}, {"cpu", "true"}, {"shadow", "true"}} do
       local ok, code, _, dir = train(bake("steps=2", "threads=1", "device=" .. how[1],

@@ -4,7 +4,7 @@ local run = require "moonreel.run"
 local measured = require "moonreel.trainer.measured"
 
 describe("predicted and measured values", function()
-  it("is the median of the newest steps, reported where it is a tenth off", function()
+  it("are compared by the median of the newest steps, and reported when 10 % apart", function()
     local t = measured.new()
     t:expect("a", "first", 1)
     t:expect("b", "second", 1)
@@ -24,7 +24,7 @@ describe("predicted and measured values", function()
     assert.same({ "bucket second took 1200.0 ms a step, 1000.0 ms were predicted: +20 %" },
       t:lines())
     assert.same({ "times of steps are not compared with the prediction: busy" }, t:lines "busy")
-    -- steps that differ more than that among each other say nothing either
+    -- steps that differ more than that from each other are not compared
     local noisy = measured.new()
     noisy:expect("a", "first", 1)
     for i = 1, 100 do
@@ -35,7 +35,7 @@ describe("predicted and measured values", function()
     assert.same({}, noisy:lines "busy")
   end)
 
-  it("of bytes is reported where the process became a tenth larger than predicted", function()
+  it("of bytes are reported when the process became 10 % larger than predicted", function()
     local function report(had, rendering)
       local t = measured.new()
       t:add_rendering(rendering or 0)
@@ -48,14 +48,14 @@ describe("predicted and measured values", function()
     assert.same({}, report(600e6, 90e6))
     assert.same({ "400 MB were resident, 500 MB were predicted: -20 %" }, report(400e6))
     assert.same({}, report(540e6))
-    -- on a GPU nothing is predicted of the process
+    -- on a GPU there is no prediction for the process
     local t = measured.new()
     t:expect("a", "first", 1)
     t:add("a", 1, 600e6)
     assert.same({}, t:lines())
   end)
 
-  it("is read from a journal, also of a resumed run", function()
+  it("are read from a journal, also of a resumed run", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
     journal:append { kind = "start", update_s = 0.5, began_bytes = 12,
@@ -79,7 +79,7 @@ describe("predicted and measured values", function()
     dir:remove()
   end)
 
-  it("leaves out fields that damaged lines of a journal lack", function()
+  it("leave out fields that damaged lines of a journal lack", function()
     local dir = folder.new()
     dir:write("journal.jsonl", table.concat({ '3', 'null', '"step"', '[1]', '{"kind":3}',
       '{"kind":"start","update_s":"x","rounds":[],"machine":7,"began_bytes":{},'
@@ -94,7 +94,7 @@ describe("predicted and measured values", function()
     dir:remove()
   end)
 
-  it("counts steps in which all ranks had equal numbers of batches of one bucket", function()
+  it("count steps in which all ranks had equal numbers of batches of one bucket", function()
     local dir = folder.new()
     local journal <close> = run.journal(dir.path)
     journal:append { kind = "start", update_s = 0.25, talk_s = 0.25, rounds = 3, ranks = 2,

@@ -10,7 +10,7 @@ local function not_a_number(input)
   input.t[1] = 0 / 0
 end
 
--- spoil the inputs of the steps for which `bad` is true: a time that is not a number, or `how`
+-- replaces inputs of the steps for which `bad` is true: by a time that is nan, or by `how`
 local function spoil(bad, how)
   return function(r)
     local prepare = r.feed.prepare
@@ -24,12 +24,12 @@ local function spoil(bad, how)
   end
 end
 
--- a loss beyond f32, whose gradients are well within it
+-- a loss beyond f32 whose gradients are far within it
 local function too_heavy(input)
   input.weight[1] = 3e38
 end
 
-describe("a run whose numbers are not finite", function()
+describe("a run with losses that are not finite", function()
   teardown(function() runs:remove() end)
 
   local spoiled = {["whose gradients are not finite"] = not_a_number,
@@ -61,7 +61,7 @@ describe("a run whose numbers are not finite", function()
     assert.equal(4, #entries(dir, "step"))
   end) end
 
-  it("stops with exit 7 after three of them, with a checkpoint", function()
+  it("exits with 7 after three such steps, with a checkpoint", function()
     local ok, err, _, dir = train(bake("steps=20", "name=bad"), spoil(function(step)
       return step > 2
     end))
@@ -74,18 +74,18 @@ describe("a run whose numbers are not finite", function()
     assert.same({5}, require("moonreel.ckpt").steps(dir))
   end)
 
-  it("counts those in a row over a resume", function()
+  it("counts such steps in a row across a resume", function()
     local _, code, _, dir = train(bake("steps=4", "name=counts"), spoil(function(step)
       return step > 2
     end))
     assert.equal(0, code)
     local _, err, lines = train(bake("steps=20", "name=counts", "load=" .. dir),
       spoil(function(step) return step > 4 end))
-    -- the third one is the first of this launch
+    -- the third one is the first step of this launch
     assert.matches("step 5: 3 steps in a row without a finite loss",
       table.concat(lines, "\n") .. tostring(err))
     assert.equal(5, entries(dir, "skip")[3].step)
-    -- a good step between them ends the row
+    -- a good step between them starts the count again
     _, code, _, dir = train(bake("steps=4", "name=apart"), spoil(function(step)
       return step > 2
     end))
@@ -98,7 +98,7 @@ describe("a run whose numbers are not finite", function()
     assert.equal(0, code)
   end)
 
-  it("goes back to the last checkpoint, and ends with the bits of a run that never had them",
+  it("rolls back to the last checkpoint and ends with the bits of a run without them",
     function()
     local _, _, _, clean = train(bake("steps=12", "name=clean", "ckpt_every=4"))
     local first = true
@@ -119,7 +119,7 @@ describe("a run whose numbers are not finite", function()
       demo_data.moonreel("ckpt", "diff", clean, dir))
   end)
 
-  it("stops with exit 7 where going back was in vain", function()
+  it("exits with 7 when a rollback did not help", function()
     local ok, err, _, dir = train(bake("steps=20", "name=vain", "ckpt_every=4"),
       spoil(function(step)
       return step > 5

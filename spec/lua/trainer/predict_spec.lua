@@ -41,7 +41,7 @@ describe("trainer.predict", function()
     assert.same(losses(dir), losses(later))
   end)
 
-  it("counts what encodes beside the step in what it predicts", function()
+  it("includes encoders that run in parallel with the step", function()
     local encoders = require "moonreel.trainer.encoders"
     local new = encoders.new
     function encoders.new()
@@ -57,7 +57,7 @@ describe("trainer.predict", function()
     assert.is_true(row.seconds > 800 and row.seconds < 801)
     assert.is_true(row.peak_bytes > 3e12 and row.peak_bytes < 3.1e12)
     assert.is_true(row.resident_bytes > row.peak_bytes)
-    -- what is said is the whole step
+    -- the reported time is that of the whole step
     local said = tonumber(lines[2]:match "about ([%d.]+) ms a step")
     assert.is_true(math.abs(said / 1e3 - row.seconds - start.update_s) < 1e-3, lines[2])
   end)

@@ -9,7 +9,7 @@ local bake, train, entries = runs.bake, small_run.train, small_run.entries
 describe("trainer.saves", function()
   teardown(function() runs:remove() end)
 
-  it("has the checkpoint writer's buffers before the first step, where it saves on the way",
+  it("allocates the writer's buffers before the first step if it saves between steps",
     function()
     local probe <close> = require("moonreel.ckpt").saver(run.create(runs.out, "probe"))
     local Saver, prepared = getmetatable(probe), nil
@@ -32,10 +32,10 @@ describe("trainer.saves", function()
     Saver.prepare = prepare
   end)
 
-  it("goes on when a save fails, waits after three in a row, and stops with exit 8", function()
+  it("continues after a failed save, waits after three in a row, and exits with 8", function()
     local ok, err, lines, dir = train(bake("steps=400", "ckpt_every=2", "ckpt_deadline=2",
       "name=full"), function(r)
-      -- a file where the directory was: no checkpoint can be begun
+      -- a file replaces the directory, so no checkpoint can be begun
       os.execute(("rm -r '%s/ckpt' && touch '%s/ckpt'"):format(r.dir, r.dir))
     end)
     assert.is_false(ok)
@@ -64,7 +64,7 @@ describe("trainer.saves", function()
     assert.same({4, 2}, require("moonreel.ckpt").steps(dir))
   end)
 
-  -- a file where the directory was: no checkpoint can be begun; returns how to undo it
+  -- a file replaces the directory, so no checkpoint can be begun; returns how to undo it
   local function break_saves(r)
     os.execute(("mv '%s/ckpt' '%s/away' && touch '%s/ckpt'"):format(r.dir, r.dir, r.dir))
     return function()
@@ -84,7 +84,7 @@ describe("trainer.saves", function()
     assert.same({}, entries(dir, "end"))
   end)
 
-  it("tries the last step again, and ends well when that helps", function()
+  it("retries the save of the last step, and exits with 0 when that succeeds", function()
     local ok, code, lines, dir = train(bake("steps=2", "name=again"), function(r)
       local mend, wait = break_saves(r), r.saver.wait
       r.saver.wait = function(self)
@@ -129,7 +129,7 @@ describe("trainer.saves", function()
     local ok, err = train(bake("steps=2", "name=dead"), function(r)
       r.saver:close()
       r.saver = r:keep(require("moonreel.ckpt").saver(r.dir, {lock = r.lock, deadline_s = 0.1}))
-      -- the writer opens the journal to sync it, and opening a pipe without a reader waits
+      -- the writer opens the journal to sync it, and the opening of a pipe without a reader blocks
       journal = r.dir .. "/journal.jsonl"
       os.execute(("mv '%s' '%s.away' && mkfifo '%s'"):format(journal, journal, journal))
     end)
@@ -139,11 +139,11 @@ describe("trainer.saves", function()
     assert.matches("the save of step 2 has not ended after %S+ s", err.message)
   end)
 
-  it("keeps as many checkpoints as keep_n_latest says, two with 1, all of them with 0", function()
+  it("keeps the number of checkpoints in keep_n_latest: two with 1, all with 0", function()
     for n, steps in pairs{[3] = {5, 4, 3}, [1] = {5, 4}, [0] = {5, 4, 3, 2, 1}} do
       local ok, code, _, dir = train(bake("steps=5", "ckpt_every=1", "name=keep",
         "keep_n_latest=" .. n), function(r)
-        -- every save waits for the one before it: on a busy disk one would be left out
+        -- each save waits for the one before it; on a busy disk a save would be skipped
         local save = r.saver.save
         r.saver.save = function(self, what)
           what.wait = true

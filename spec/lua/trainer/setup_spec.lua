@@ -1,4 +1,4 @@
---- What a run begins with: a checkpoint, weights of others, or nothing.
+--- What a run starts from: a checkpoint, other weights, or nothing.
 -- Covers: lua/moonreel/trainer/setup.lua lua/moonreel/trainer/origin.lua
 -- lua/moonreel/trainer/check.lua
 local base = require "moonreel.core.base"
@@ -10,7 +10,7 @@ local bake, train, entries = runs.bake, small_run.train, small_run.entries
 describe("trainer.setup", function()
   teardown(function() runs:remove() end)
 
-  it("lets go of the checkpoint that it goes on from before it takes a step", function()
+  it("closes the checkpoint that it resumes from before its first step", function()
     local ok, result, _, dir = train(bake("name=goes-on", "steps=1", "ckpt_every=1"))
     assert.is_true(ok, tostring(result))
     local open, step
@@ -21,9 +21,9 @@ describe("trainer.setup", function()
     assert.same({ false, 1 }, { open, step })
   end)
 
-  it("continues, branches and starts again as the three ways to load say", function()
+  it("continues, branches or starts again, as the three options for loading say", function()
     local _, _, _, first = train(bake("steps=4", "ckpt_every=2", "name=load"))
-    -- the newest step goes on in its directory
+    -- the newest step continues in its directory
     local ok, code, _, dir = train(bake("steps=6", "name=load", "load=" .. first))
     assert.is_true(ok, tostring(code))
     assert.equal(first, dir)
@@ -33,19 +33,19 @@ describe("trainer.setup", function()
     assert.are_not.equal(first, dir)
     assert.matches("step%-000000000002$", entries(dir, "start")[1].parent)
     assert.equal(3, entries(dir, "step")[1].step)
-    -- everything but the position: steps from 1, the optimizer goes on
+    -- everything but the position: steps start at 1, the optimizer's state is kept
     ok, code, _, dir = train(bake("steps=2", "name=load", "load=" .. first,
       "start_from_scratch=true"))
     assert.is_true(ok, tostring(code))
     assert.equal(1, entries(dir, "step")[1].step)
     assert.equal(6, entries(dir, "start")[1].updates)
-    -- weights alone: a fresh optimizer
+    -- only the weights, with a fresh optimizer
     ok, code, _, dir = train(bake("steps=2", "name=load", "ckpt_path=" .. first))
     assert.is_true(ok, tostring(code))
     assert.equal(0, entries(dir, "start")[1].updates)
   end)
 
-  it("refuses to leave a position behind where nothing is loaded", function()
+  it("refuses to discard a position when nothing is loaded", function()
     for words, text in pairs{["start_from_scratch=true"] = "start_from_scratch = true needs "
         .. "load, which is not set: a new run begins with step 0 and its data in any case; try: "
         .. "--load RUN, or leave it out", ["start_step=0"] = "start_step = 0 needs load",
@@ -61,7 +61,7 @@ describe("trainer.setup", function()
     assert.matches("ckpt_path takes weights alone, and begins with the data", problem.message)
   end)
 
-  it("starts from weights of others and keeps what became of them in the journal", function()
+  it("starts from other weights and records in the journal which parameters they set", function()
     local ckpt = require "moonreel.ckpt"
     local _, _, _, first = train(bake("steps=1", "name=others"))
     local from <close> = ckpt.open(first .. "/ckpt/step-000000000001")
@@ -99,7 +99,7 @@ describe("trainer.setup", function()
       .. "%[32,32%]: its axis 0 has 32", code.message)
   end)
 
-  it("refuses to continue under another model, naming the field", function()
+  it("refuses to continue under another model, and names the field", function()
     local _, _, _, dir = train(bake("steps=2", "name=other"))
     local ok, err = train(bake("steps=4", "name=other", "model.mlp_ratio=2", "load=" .. dir))
     assert.is_false(ok)

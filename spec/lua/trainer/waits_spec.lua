@@ -9,7 +9,7 @@ local run = require "moonreel.run"
 local waits = require "moonreel.trainer.waits"
 
 describe("waits of ranks", function()
-  it("are those for the last one in each collective, and for data in the whole step", function()
+  it("count the time until the last rank joins each call, and the time for data", function()
     local list = {}
     waits.count(list, { 0, 0.25, 0 }, { 1, 2, 1.5 })
     assert.same({ { data_s = 0, others_s = 1 }, { data_s = 0.25, others_s = 0 },
