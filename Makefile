@@ -83,14 +83,14 @@ demo-data: build
 
 # clips lie in a folder named after the scripts that drew them and never change there: a run that reads
 # them goes on, and keeps its open index, while this makes others
-# (core/index/room.h: the format of indexes)
-$(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/room.h
+# (core/index/store.h: the format of indexes)
+$(DEMO)/demo.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/store.h
 	@clips=$(DEMO)/clips-$$(cat $(filter %.lua,$^) | cksum | cut -d' ' -f1); \
 	test -d $$clips || { rm -rf $$clips.tmp; \
 	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp && mv -T $$clips.tmp $$clips; } && \
 	$(MOONREEL) data ingest $$clips/demo.csv -o $(DEMO)/demo.mrx
 
-$(DEMO)/i2v.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/room.h
+$(DEMO)/i2v.mrx/data.sum: $(wildcard datasets/demo/*.lua) core/index/store.h
 	@clips=$(DEMO)/i2v-$$(cat $(filter %.lua,$^) | cksum | cut -d' ' -f1); \
 	test -d $$clips || { rm -rf $$clips.tmp; \
 	    $(MOONREEL) datasets/demo/build.lua $$clips.tmp 1 6 motion && mv -T $$clips.tmp $$clips; } && \

@@ -1,7 +1,7 @@
 /* index: builds an index: it appends rows in id order, then writes fingerprints, seal and
  * checksums, and renames the folder. Ref: dataplane 2.2, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/builder.h"
 
 #include <errno.h>
 #include <fcntl.h>

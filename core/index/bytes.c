@@ -1,5 +1,5 @@
 /* index: a growing output buffer and bounds-checked input, little endian. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/bytes.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* index: columns: one number per row, under a name. Table "col:NAME" has chunks of MR_HOT_ROWS
  * values as f64 or i64, each followed by a checksum. NaN or the smallest i64 marks a missing value.
  * Ref: dataplane 2.2. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/store.h"
 
 #include <float.h>
 #include <math.h>

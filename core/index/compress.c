@@ -1,7 +1,8 @@
 /* index: compresses captions as zstd frames with a dictionary of the index, because short texts
  * compress well only with a shared dictionary. Ref: dataplane 2.2, text codec 1.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
+#include "index/store.h"
 
 #include <string.h>
 #include <zdict.h>

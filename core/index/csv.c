@@ -1,5 +1,5 @@
 /* index: reads rows of CSV (RFC 4180) and TSV files with a header. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <stdio.h>
 #include <string.h>

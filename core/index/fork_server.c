@@ -6,7 +6,7 @@
  * for it and see which signal ended it. Ref: dataplane 1.2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
-#include "index/room.h"
+#include "index/guard.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
  * memory and waits for a byte. If a process crashes or times out, its clip fails, and the next clip
  * gets a new process. Ref: dataplane 1.2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
-#include "index/room.h"
+#include "index/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

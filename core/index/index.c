@@ -1,7 +1,8 @@
 /* index: reads a sealed index. One LMDB environment per index, one read transaction per reader.
  * Ref: dataplane 2. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/sort.h"
+#include "index/store.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -2,10 +2,11 @@
  * writes rows in input order. Licence: Apache-2.0 */
 #include "base/json_fields.h"
 #include "base/wait.h"
-#include "index/room.h"
+#include "index/builder.h"
 
-#include <math.h>
 #include <jansson.h>
+#include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* index: serialises one sample of the input. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* index: joins the captions of a list to the clips of a folder, by path or by file name. Both sides
  * are sorted by the hash of their names, and the matches by the position of the clip.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/builder.h"
+#include "index/table.h"
 
 #include <string.h>
 

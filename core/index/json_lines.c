@@ -1,5 +1,5 @@
 /* index: reads rows of JSON objects: one per line, or all in one list. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <stdio.h>
 #include <string.h>

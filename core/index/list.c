@@ -1,6 +1,6 @@
 /* index: the list of samples from folders and tables; it is stored on disk.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* index: parses a list in Python or JSON syntax in a cell of a table: ['a', "b", None], [[0.5,
  * 1.5]], ('0:00:01', '0:00:02'). Ref: Python 3.11 reference, 2.4.1; RFC 8259.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * the process. An incomplete copy of a dead process is continued or removed. Ref: dataplane 2.3.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* index: builds a row of a table value by value. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/store.h"
+#include "index/table.h"
 
 #include <float.h>
 #include <math.h>

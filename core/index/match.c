@@ -1,6 +1,7 @@
 /* index: finds the samples that two indexes share: it walks both key maps. Ref: dataplane 2.2, 4.8.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/sort.h"
+#include "index/store.h"
 
 #include <string.h>
 

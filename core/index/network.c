@@ -1,6 +1,6 @@
 /* index: finds out whether a path is on a network file system. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/store.h"
 
 #include <sys/vfs.h>
 

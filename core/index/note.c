@@ -1,6 +1,6 @@
 /* index: the facts that a builder keeps of each row: hot record, key and hash.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/builder.h"
 
 mr_status index_builder_note(mr_index_builder *b, const mr_row *row)
 {

@@ -1,5 +1,5 @@
 /* index: encodes and decodes rows of the index. Ref: dataplane 2.2. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/store.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * pyarrow, because no distribution packages a C library for it. Ref: dataplane 2.4.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/table.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* index: turns a part of a clip into a row. Frames are counted from the first one of the part, so a
  * reader treats it like any other row. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "moonreel/index.h"
 
 #include <math.h>
 

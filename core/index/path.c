@@ -1,5 +1,5 @@
 /* index: makes paths absolute, and resolves the paths in the rows of a list. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* index: reads an untrusted text file in chunks, because it may be larger than memory. The text
  * comes from a file, or from a child process that prints Parquet as JSON lines.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* index: chooses where to map an index. A map over a network hangs or crashes the program when the
  * server fails, so a local copy is mapped instead. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/store.h"
 
 #include <errno.h>
 #include <stdlib.h>

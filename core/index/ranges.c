@@ -2,7 +2,7 @@
  * sample, with the captions and numbers at the same position of other lists. A list of captions
  * alone gives several captions of one sample. Lists without a meaning are counted.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <string.h>
 

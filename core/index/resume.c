@@ -2,7 +2,7 @@
  * continues at their last commit. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
 #include "base/process.h"
-#include "index/room.h"
+#include "index/builder.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* index: interprets the columns of a list. Path and captions belong to the sample, columns that a
  * scan measures itself are ignored, and numbers become columns of the index under their names.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
+#include "index/store.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* index: recognises the contents of a list or object inside a row - time ranges, captions, numbers.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 bool index_shape_is_container(const json_t *value)
 {

@@ -1,7 +1,8 @@
 /* index: external sort of records by their bytes. Runs are sorted in memory, written to disk and
  * merged. Input that fits in one run stays in memory. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/bytes.h"
+#include "index/sort.h"
 
 #include <endian.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* index: the input of ingest: a folder of clips, or rows of CSV or JSON lines.
  * Licence: Apache-2.0 */
 #include "base/json_fields.h"
-#include "index/room.h"
+#include "index/builder.h"
+#include "index/table.h"
 
 #include <ctype.h>
 #include <errno.h>

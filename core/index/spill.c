@@ -2,7 +2,8 @@
  * the kernel removes when the process ends. Sizes and checksums of the blocks stay in memory, 16
  * bytes for 64 KiB. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/bytes.h"
+#include "index/sort.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* index: a key-value file, written in commits, then sealed and checked like an index. Ref:
  * dataplane 7, 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

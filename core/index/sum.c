@@ -1,7 +1,7 @@
 /* index: data.sum, the checksums LMDB does not have, and a handler for files that shrink under the
  * map. Ref: dataplane 2.3. Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/store.h"
 
 #include <fcntl.h>
 #include <pthread.h>

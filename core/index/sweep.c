@@ -1,8 +1,9 @@
 /* index: several threads read the files of rows; the results are returned in the order of the
  * requests. Licence: Apache-2.0 */
 #include "base/wait.h"
-#include "index/room.h"
+#include "moonreel/index.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

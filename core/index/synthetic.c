@@ -1,6 +1,6 @@
 /* index: makes an index of any size without clips, for measurements. Its rows resemble those of a
  * large data set. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/builder.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* index: reads external tables row by row - chooses the reader of a file, and gives tables to other
  * rooms.
  * Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/table.h"
 
 #include <string.h>
 #include <strings.h>

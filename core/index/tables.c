@@ -1,7 +1,7 @@
 /* index: tables of an index file - their names and errors, values that a builder writes.
  * Licence: Apache-2.0 */
 #define _GNU_SOURCE
-#include "index/room.h"
+#include "index/builder.h"
 
 #include <errno.h>
 #include <string.h>

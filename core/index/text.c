@@ -1,5 +1,5 @@
 /* index: untrusted texts: checks captions, and writes any bytes as JSON. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
 
 #include <stdio.h>
 #include <string.h>

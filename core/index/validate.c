@@ -1,6 +1,6 @@
 /* index: refuses rows before their file is read: captions that are unfit for training, and
  * duplicate samples. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/list.h"
 
 #include <stdio.h>
 #include <string.h>

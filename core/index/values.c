@@ -1,5 +1,5 @@
 /* index: the columns that a builder fills, one chunk at a time. Licence: Apache-2.0 */
-#include "index/room.h"
+#include "index/builder.h"
 
 #include <math.h>
 #include <stdio.h>

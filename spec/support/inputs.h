@@ -2,7 +2,7 @@
 #ifndef MR_SPEC_INPUTS_H
 #define MR_SPEC_INPUTS_H
 #include "check.h"
-#include "index/room.h"
+#include "index/list.h"
 
 enum { INPUTS_MAX = 400 };
 static index_input inputs[INPUTS_MAX];

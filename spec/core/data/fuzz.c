@@ -5,7 +5,8 @@
 #include "base/process.h"
 #include "check.h"
 #include "data/room.h"
-#include "index/room.h"
+#include "index/store.h"
+#include "index/table.h"
 #include "mutator.h"
 #include "rows.h"
 #define XXH_STATIC_LINKING_ONLY

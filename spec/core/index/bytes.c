@@ -1,7 +1,7 @@
 /* data/bytes: what was put comes back; input that ends early and memory that fails are
  * remembered. */
 #include "check.h"
-#include "index/room.h"
+#include "index/bytes.h"
 
 int main(void)
 {

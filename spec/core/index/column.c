@@ -2,7 +2,7 @@
  * Covers: core/index/values.c */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/builder.h"
 #include "rows.h"
 
 #include <math.h>

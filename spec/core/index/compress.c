@@ -1,6 +1,6 @@
 /* data/compress: captions through a dictionary, in an index, and damaged. */
 #include "check.h"
-#include "index/room.h"
+#include "index/builder.h"
 #include "rows.h"
 
 static const char *const words[] = {"a",      "red",   "blue",   "small",   "ball", "square",

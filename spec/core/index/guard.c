@@ -4,7 +4,7 @@
 #include "base/process.h"
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/guard.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,7 +2,10 @@
  * beside the caller or put aside, Ctrl-C. */
 #include "check.h"
 #include "clipset.h"
-#include "index/room.h"
+#include "index/bytes.h"
+#include "index/sort.h"
+
+#include <stdatomic.h>
 
 static void any_number_of_threads(void)
 {

@@ -1,5 +1,6 @@
 /* index/join: captions of a table go to the clips that they name. */
 #include "clips.h"
+#include "index/builder.h"
 #include "inputs.h"
 
 static const char *const clips[] = {"a/1.mp4", "a/2.mp4",    "b/1.mp4",

@@ -1,6 +1,6 @@
 /* index/literal: lists as Python and JSON write them, and what is no list. */
 #include "check.h"
-#include "index/room.h"
+#include "index/table.h"
 
 #include <stdlib.h>
 #include <string.h>

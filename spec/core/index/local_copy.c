@@ -3,7 +3,7 @@
  * Covers: core/index/local_copy.c */
 #define _GNU_SOURCE
 #include "check.h"
-#include "index/room.h"
+#include "index/store.h"
 #include "rows.h"
 
 #include <errno.h>

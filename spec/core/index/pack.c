@@ -2,7 +2,7 @@
  * Covers: core/index/synthetic.c */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/store.h"
 #include <sys/stat.h>
 #include <xxhash.h>
 

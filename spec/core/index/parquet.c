@@ -3,7 +3,7 @@
 #include "base/process.h"
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/table.h"
 
 #include <errno.h>
 #include <sys/stat.h>

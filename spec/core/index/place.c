@@ -1,7 +1,7 @@
 /* data/place: an index on a network file system is read into memory, or refused when it is
  * large. Covers: core/index/network.c */
 #include "check.h"
-#include "index/room.h"
+#include "index/store.h"
 #include "rows.h"
 
 #include <fcntl.h>

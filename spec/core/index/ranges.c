@@ -2,7 +2,7 @@
  * and what means nothing is counted. */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/table.h"
 
 #include <string.h>
 

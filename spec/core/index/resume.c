@@ -2,7 +2,7 @@
  * killed. */
 #include "check.h"
 #include "fault.h"
-#include "index/room.h"
+#include "index/builder.h"
 #include "rows.h"
 
 #include <signal.h>

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "clips.h"
 #include "fault.h"
-#include "index/room.h"
+#include "index/sort.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,10 @@
  * Covers: core/index/path.c */
 #include "check.h"
 #include "clips.h"
+#include "index/builder.h"
 #include "inputs.h"
 
+#include <jansson.h>
 #include <sys/stat.h>
 
 static void put(const char *name, const char *text)

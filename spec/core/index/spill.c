@@ -3,7 +3,7 @@
 #include "check.h"
 #include "clips.h"
 #include "fault.h"
-#include "index/room.h"
+#include "index/sort.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* index/store: values come back; what a killed writer committed is taken up; damage is reported. */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "moonreel/index.h"
 
 #include <fcntl.h>
 #include <signal.h>

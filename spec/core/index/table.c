@@ -3,7 +3,7 @@
  * core/index/making.c core/index/shape.c core/index/ranges.c */
 #include "check.h"
 #include "clips.h"
-#include "index/room.h"
+#include "index/table.h"
 
 #include <errno.h>
 #include <math.h>
