@@ -8,10 +8,12 @@ return {
   host = { pcie = 26e9, disk = 2e9, store = 20e9 },
   restart_s = 300,
   decode_rate = 1e8,
+  encode_rate = 1e7,  -- 40 frames of 512 x 512 a second by a core
   communication_share = 16 / 108,
   origin = { memory_bytes = "published: nvidia-smi", peak = "data sheet",
     node = "assumed: that of an H100 by the links of the data sheet",
     network = "assumed: its cards by the data sheet", host = "assumed", restart_s = "assumed",
-    decode_rate = "assumed", communication_share = "assumed: as on an H100" },
+    decode_rate = "assumed", encode_rate = "assumed",
+    communication_share = "assumed: as on an H100" },
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc",
 }

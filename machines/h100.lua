@@ -21,6 +21,7 @@ return {
   host = { pcie = 55e9, disk = 2e9, store = 20e9 },
   restart_s = 300,
   decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
+  encode_rate = 1e7,  -- 40 frames of 512 x 512 a second by a core
   communication_share = 16 / 132,   -- multiprocessors that a running collective takes
   price_hour = 2.99,                -- USD, Lambda on demand
   mtbf_gpu_hours = 5.1e4,           -- 16,384 GPUs for 3.1 hours between two stops (Llama 3)
@@ -36,7 +37,7 @@ return {
     ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
     network = "published: NCCL tests issue 290",
     ["network.step_s"] = "published: NCCL graph/tuning.cc",
-    host = "assumed", restart_s = "assumed", decode_rate = "assumed",
+    host = "assumed", restart_s = "assumed", decode_rate = "assumed", encode_rate = "assumed",
     communication_share = "published: 16 of its multiprocessors by NCCL, Megatron-LM's settings",
     price_hour = "published: Lambda on demand",
     mtbf_gpu_hours = "published: Llama 3, 16,384 GPUs" },

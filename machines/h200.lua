@@ -19,6 +19,7 @@ return {
   host = { pcie = 55e9, disk = 2e9, store = 20e9 },
   restart_s = 300,
   decode_rate = 1e8,  -- 48 frames of 1080p a second by a core
+  encode_rate = 1e7,  -- 40 frames of 512 x 512 a second by a core
   communication_share = 16 / 132,
   mtbf_gpu_hours = 5.1e4,
   origin = { memory_bytes = "published: nvidia-smi", peak = "data sheet",
@@ -33,7 +34,7 @@ return {
     ["node.link_step_s"] = "published: NCCL graph/tuning.cc",
     network = "published: NCCL tests issue 290",
     ["network.step_s"] = "published: NCCL graph/tuning.cc",
-    host = "assumed", restart_s = "assumed", decode_rate = "assumed",
+    host = "assumed", restart_s = "assumed", decode_rate = "assumed", encode_rate = "assumed",
     communication_share = "published: 16 of its multiprocessors by NCCL, Megatron-LM's settings",
     mtbf_gpu_hours = "published: Llama 3, 16,384 GPUs" },
   source = "NVIDIA data sheet; NCCL 2.30 graph/tuning.cc; NCCL tests issue 290",

@@ -170,6 +170,9 @@ end
 
 local EPOCHS = 10  -- these are counted one by one; later ones hardly differ
 
+-- jobs that take all samples of an index, also those that dataset.hold_back excludes from training
+local TAKE_ALL <const> = { extract = true, reconstruct = true }
+
 -- Opens the sources of a recipe, or the index of --data; nil if one of them does not exist.
 local function open_sources(settings, options, kept)
   local base, sources = require "moonreel.core.base", require "moonreel.settings.sources"
@@ -184,7 +187,9 @@ local function open_sources(settings, options, kept)
     end
     source.index = require("moonreel.data").open(index)
     kept[#kept + 1] = source.index
-    require("moonreel.data.place").pick(source)
+    if not TAKE_ALL[settings.job] then
+      require("moonreel.data.place").pick(source)
+    end
   end
   return list[1] and list
 end
@@ -200,8 +205,8 @@ local function surveys_of(settings, options)
   if not list then
     return nil
   end
-  local surveys = {}
-  for epoch = 1, math.max(1, math.min(EPOCHS, settings.epochs)) do
+  local surveys, passes = {}, settings.job == "reconstruct" and 1 or settings.epochs
+  for epoch = 1, math.max(1, math.min(EPOCHS, passes)) do
     local each = {}
     for i, source in ipairs(list) do
       each[i] = require("moonreel.plan").survey(settings, source.index, epoch - 1, source.members)
@@ -269,6 +274,11 @@ end
 local function solve(parsed, list, mesh, compiled)
   local options, plan = parsed.options, require "moonreel.plan"
   local settings = one_of(parsed, list)
+  if settings.job == "reconstruct" then
+    require("moonreel.recipe.fault").usage("plan: --fit, --balance and --solve choose batches and "
+      .. "meshes, but job = reconstruct takes clips one by one on one GPU; try: moonreel plan %s",
+      parsed.positional[1])
+  end
   local show, given = require "moonreel.plan.show_solved", { mesh = mesh, compiled = compiled }
   if options.solve then
     if options.solve ~= "mesh" then
@@ -331,7 +341,7 @@ local function write_trace(path, p)
   end
   -- the longest micro-step again, while a checkpoint is written
   local slowest = p.slowest
-  if not p.mesh.machine.cpu then
+  if not (p.mesh.machine.cpu or p.job) then
     local save = require("moonreel.plan.course").save(p)
     steps[#steps + 1] = { name = require("moonreel.plan").bucket_name(slowest) .. ", saving",
       how = require("moonreel.plan.schedule").saving(p.mesh, slowest.schedule, save) }

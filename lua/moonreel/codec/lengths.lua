@@ -81,9 +81,10 @@ function lengths.check_buckets(settings, auto)
     local frames = leaf.keys[1] == "bucket_config" and share(leaf.value) > 0
       and math.tointeger(tonumber(leaf.keys[3]))
     if frames and not lengths.fits(rule, frames) then
-      blame.raise(settings, leaf.path, "MR_E_RECIPE", "%s: clips have %d frames, but vae.type = "
-        .. "%s needs %s; try: %d", leaf.path, frames, settings.vae.type, rule, nearest(rule,
-        frames))
+      local record = settings.vae.type and "vae" or "model"
+      blame.raise(settings, leaf.path, "MR_E_RECIPE", "%s: clips have %d frames, but %s.type = "
+        .. "%s needs %s; try: %d", leaf.path, frames, record, settings[record].type, rule,
+        nearest(rule, frames))
     end
   end
 end

@@ -220,11 +220,35 @@ function buckets.reference(settings)
   return settings.order ~= "own" and settings.compat or nil
 end
 
+-- the table with batches of one size, for a job that takes each clip that fits a bucket
+local function taking_all(config, batch_size)
+  local all = {}
+  for name, lengths in pairs(config) do
+    all[name] = {}
+    for frames, entry in pairs(type(lengths) == "table" and lengths or {}) do
+      local row = length_row(name, frames, entry)
+      all[name][frames] = row[2] * row[3] > 0 and row[4] > 0 and { 1.0, batch_size or row[4] }
+        or nil
+    end
+    all[name] = next(all[name]) and all[name] or nil
+  end
+  return all
+end
+
+--- The bucket table of settings, as their job uses it.
+---@param settings table  baked
+---@return table|nil  bucket_config of buckets.resolve
+function buckets.config(settings)
+  local config = settings:plain("bucket_config")
+  return config and settings.job == "reconstruct" and taking_all(config, settings.batch_size)
+    or config
+end
+
 --- Options of buckets.rule and data.loader from settings.
 ---@param settings table  baked
 ---@return table
 function buckets.of(settings)
-  return { bucket_config = settings:plain("bucket_config"),
+  return { bucket_config = buckets.config(settings),
     resolutions = settings:plain("resolutions"), bucket_costs = settings:plain("bucket_costs"),
     frame_interval = settings.dataset.frame_interval, compat = settings.compat == "opensora-1.2",
     draw_epochs = settings.dataset.draw_epochs, reference = buckets.reference(settings),

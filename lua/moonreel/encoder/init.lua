@@ -12,8 +12,9 @@ local schedule = require "moonreel.encoder.schedule"
 
 local encoder = {}
 
--- the most compiled programs of a part; a clip needs up to four, and a run has clips of many sizes
-local KEPT = 16
+--- The most compiled programs of a part that are kept; a clip needs up to four, and a run has
+-- clips of many sizes.
+encoder.KEPT = 16
 
 local Encoder = {}
 Encoder.__index = Encoder
@@ -23,7 +24,7 @@ Encoder.__index = Encoder
 -- makes a part of declared parameters
 local function part_of(params, exec, layers, row)
   return { params = params, exec = exec, layers = layers, row = row,
-    compiled = compiled.new(params, exec, row.kept or KEPT) }
+    compiled = compiled.new(params, exec, row.kept or encoder.KEPT) }
 end
 
 -- declares a part; if `device` is a table of options of E.plan, there are no weights and nothing
@@ -121,7 +122,7 @@ local function make_place(self, calls)
     seen[name] = true
   end
   for name, part in pairs(self.parts) do
-    part.compiled.most = math.max(part.row.kept or KEPT, count[name] or 0)
+    part.compiled.most = math.max(part.row.kept or encoder.KEPT, count[name] or 0)
   end
 end
 

@@ -4,14 +4,14 @@
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
+local check = require "moonreel.trainer.check"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local data = require "moonreel.data"
-local families = require "moonreel.recipe.families"
 local folder = require "moonreel.sample.folder"
 local json = require "moonreel.core.json"
+local lengths = require "moonreel.codec.lengths"
 local pipeline = require "moonreel.models.pipeline"
-local plan = require "moonreel.plan"
 local printer = require "moonreel.text.table"
 local samples = require "moonreel.trainer.samples"
 local work = require "moonreel.job.work"
@@ -23,22 +23,17 @@ local HIGHEST <const> = 100 -- dB of a clip without any difference
 -- opens the autoencoder of a recipe with the weights of ckpt_path
 local function open_codec(r)
   local s = r.settings
-  if not pipeline.reconstructs(s) then
-    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is not an autoencoder, but job = "
-      .. "reconstruct encodes and decodes clips with one; try: --recipe opensora-2.0/vae/hunyuan",
-      s.model.type)
-  elseif not s.ckpt_path then
+  check.has_autoencoder(s)
+  if not s.ckpt_path then
     blame.raise(s, "ckpt_path", "MR_E_USAGE", "ckpt_path is not set: job = reconstruct needs "
       .. "the weights of an autoencoder; try: --ckpt-path RUN, or a released file")
   end
   local source <close> = blame.field(s, "ckpt_path", ckpt.load,
     blame.field(s, "ckpt_path", ckpt.resolve, s.ckpt_path, s.outputs))
   local device = r:keep(blame.field(s, "device", E.device, s.device, s.threads))
-  local dtype = pipeline.dtype(s, device)
-  local auto = blame.record(s, "model", families.of("model", s.model.type):open("init").new, nil,
-    s:plain "model", { dtype = dtype, compat = s.compat ~= nil })
-  r.codec = r:keep(blame.field(s, "ckpt_path", codec.new, { autoencoder = auto, dtype = dtype,
-    config = { vae = { from_pretrained = source.path } } }, nil, device))
+  local pipe = blame.record(s, "model", pipeline.coder, s, pipeline.dtype(s, device), source.path)
+  lengths.check_buckets(s, pipe.autoencoder)
+  r.codec = r:keep(blame.field(s, "ckpt_path", codec.new, pipe, nil, device))
 end
 
 -- mean of the squared differences of u8 clips
@@ -85,27 +80,13 @@ local function take(r, batch, b, clip)
     file = write(stem, fps, shown) }
 end
 
--- the buckets of the recipe, with batch_size if it is set
-local function buckets_of(s)
-  local all = {}
-  for _, resolution in ipairs(plan.resolutions(s)) do
-    local lengths = {}
-    for _, length in ipairs(resolution.lengths) do
-      local frames, keep, tries, batch = table.unpack(length)
-      lengths[frames] = keep * tries > 0 and batch > 0 and { 1.0, s.batch_size or batch } or nil
-    end
-    all[resolution.name] = next(lengths) and lengths or nil
-  end
-  return all
-end
-
 -- goes through all clips of the index that enter a bucket, or those of the first `steps` batches
 local function walk(r)
   local s = r.settings
   open_codec(r)
   r:open_index()
   r.folder = folder.new(s.sampling.save_dir)
-  local loader <close> = samples.open_loader(r, { epochs = 1, bucket_config = buckets_of(s) }, true)
+  local loader <close> = samples.open_loader(r, { epochs = 1 }, true)
   local batches = 0
   for batch in function() return loader:next() end do
     local pixels = batch:tensor()

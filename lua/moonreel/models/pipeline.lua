@@ -153,6 +153,18 @@ function pipeline.of(settings, dtype, cut, split)
     end, split)
 end
 
+--- The autoencoder of settings with its weights in a separate file, for moonreel.codec: it encodes
+-- and decodes clips and does not train.
+---@param settings table  baked; model is an autoencoder
+---@param dtype string    compute dtype
+---@param path string|nil  of its weights; nil: not known
+---@return table  autoencoder, dtype, config: as in mr.Pipeline
+function pipeline.coder(settings, dtype, path)
+  local auto = part("model", settings.model.type).new(nil, settings:plain("model"),
+    {dtype = dtype, compat = settings.compat ~= nil})
+  return {autoencoder = auto, dtype = dtype, config = {vae = {from_pretrained = path}}}
+end
+
 --- The dtype in which a device computes under these settings.
 ---@param settings table
 ---@param device mr.Device

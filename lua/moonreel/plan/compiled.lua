@@ -4,8 +4,10 @@
 -- @module moonreel.plan.compiled
 local E = require "moonreel.core.exec"
 local clips = require "moonreel.comm.clips"
+local coded = require "moonreel.plan.coded"
 local conditions = require "moonreel.trainer.conditions"
 local copies = require "moonreel.plan.copies"
+local cost = require "moonreel.sample.cost"
 local encoders = require "moonreel.trainer.encoders"
 local eval_times = require "moonreel.diffusion.eval_times"
 local feed = require "moonreel.trainer.feed"
@@ -145,6 +147,47 @@ local function asked_of(m, dtype)
     function(prog) return of(prog).bytes, of(prog).calls end
 end
 
+-- the bytes of the peak by purpose and kind of block, largest first
+local function who_lives(live)
+  local by, list = {}, {}
+  for _, row in ipairs(live) do
+    local block = row.block:gsub("%.%d+$", "")
+    local key = row.purpose .. " " .. block
+    local entry = by[key]
+    if not entry then
+      entry = { purpose = row.purpose, block = block, bytes = 0, ranges = 0 }
+      by[key], list[#list + 1] = entry, entry
+    end
+    entry.bytes, entry.ranges = entry.bytes + row.bytes, entry.ranges + 1
+  end
+  table.sort(list, function(a, b)
+    if a.bytes ~= b.bytes then
+      return a.bytes > b.bytes
+    end
+    return a.purpose .. a.block < b.purpose .. b.block
+  end)
+  return list
+end
+
+-- The models of a job that only encodes and decodes clips. `pipe` has no model besides the
+-- autoencoder, and no parameter trains.
+local function coder_of(self, settings, dtype)
+  local device, m = device_of(self.machine), self.machine
+  -- processors of this host write the files
+  m.encode_rate = m.here and cost.encode_rate() or m.encode_rate
+  local pipe = pipeline.coder(settings, dtype, settings.ckpt_path)
+  pipe.model, pipe.reconstructs = pipe.autoencoder, true
+  local coder = coded.new(pipe, { machine = m, facts = device.facts,
+    rates = device.rates, look = function(prog) return who_lives(prog:live()), prog:profile(PARTS)
+    end })
+  local bytes = region_bytes {}
+  bytes.weights = coder.weights
+  return { pipe = pipe, dtype = dtype, job = settings.job, coder = coder, exec = coder,
+    encoders = { weights = 0, notes = {}, close = function() end }, trained = 0,
+    all = coder.parameters, regions = bytes, saved = 0,
+    update = { memory = NONE, seconds = 0, by = {} } }
+end
+
 --- Compiles the models of settings.
 ---@param settings table  baked
 ---@param ranks integer|nil  ranks that train together; nil: one
@@ -153,7 +196,8 @@ end
 ---   one
 ---@return table models  pipe, exec, dtype; trained and all parameters; regions: bytes by kind,
 ---   saved: those in a checkpoint; update: memory, seconds and by (the fields that decide them) of
----   the optimizer's step; encoders: moonreel.plan.Encoders; job: a job other than training
+---   the optimizer's step; encoders: moonreel.plan.Encoders; job: a job other than training; coder:
+---   moonreel.plan.Coded, if the job only encodes and decodes clips
 function Compiled:of(settings, ranks, layers, shared)
   local m = self.machine
   local dtype = (settings.dtype == "fp32" or m.cpu and not m.cpu.bf16) and "f32" or "bf16"
@@ -167,6 +211,10 @@ function Compiled:of(settings, ranks, layers, shared)
     and clips.of_batch(settings, shared or 1) or { ranks = 1, by = "" }
   local key = key_of(settings, graphs) .. split.ranks .. how.by .. how.ranks
   if self.models[key] then
+    return self.models[key]
+  elseif job == "reconstruct" then
+    self.models[key] = coder_of(self, settings, dtype)
+    self.models[key].key = key .. " "
     return self.models[key]
   end
   local pipe = pipeline.of(settings, dtype)
@@ -242,28 +290,6 @@ function Compiled:share(settings, models, mesh, bucket)
   return bytes, rank.update
 end
 
--- the bytes of the peak by purpose and kind of block, largest first
-local function who_lives(live)
-  local by, list = {}, {}
-  for _, row in ipairs(live) do
-    local block = row.block:gsub("%.%d+$", "")
-    local key = row.purpose .. " " .. block
-    local entry = by[key]
-    if not entry then
-      entry = { purpose = row.purpose, block = block, bytes = 0, ranges = 0 }
-      by[key], list[#list + 1] = entry, entry
-    end
-    entry.bytes, entry.ranges = entry.bytes + row.bytes, entry.ranges + 1
-  end
-  table.sort(list, function(a, b)
-    if a.bytes ~= b.bytes then
-      return a.bytes > b.bytes
-    end
-    return a.purpose .. a.block < b.purpose .. b.block
-  end)
-  return list
-end
-
 -- the config of a graph; a choice of recomputation applies if the settings leave it open
 local function config_of(settings, choice, ...)
   local config = program.config(settings, ...)
@@ -314,7 +340,12 @@ end
 ---   count, encoding: bytes of active encoders; by, encode_by: seconds of the pass and of encoders
 ---   by the field of the machine that decides them
 function Compiled:step(settings, models, bucket, choice)
-  if models.job == "extract" then
+  if models.coder then
+    local key = ("%s%dx%dx%d of %d"):format(models.key, bucket.frames, bucket.height, bucket.width,
+      bucket.batch)
+    self.steps[key] = self.steps[key] or models.coder:step(bucket)
+    return self.steps[key]
+  elseif models.job == "extract" then
     local parts = { forward = 0, recompute = 0, backward = 0 }
     return encoded({ memory = NONE, live = {}, useful = 0, profile = {}, parts = parts, ops = {},
       by = {} }, models, bucket)

@@ -23,7 +23,8 @@ local MOST_LOST_S = 600      -- default limit of the work that a failure loses
 ---   the slowest of a step decides
 ---@field samples_s number   samples per second that all ranks read from the store
 ---@field checkpoint_bytes integer
----@field disk_bytes integer kept at the same time
+---@field disk_bytes integer kept at the same time; of a job that writes clips: all of its files
+---@field clips integer|nil  of a job that writes clips: their number
 ---@field save_s number      until a save is in the store
 ---@field interval_s number  suggested time between saves, and in `interval` steps: sqrt(2 save_s
 ---   M), with M the time between failures (Young 1974), at most ten minutes and at least one save
@@ -85,9 +86,21 @@ local function batches_of_epochs(surveys, settings)
   return list
 end
 
+-- Batches of a job that takes each clip once, or the first of them; the same results as below.
+local function steps_of_clips(settings, survey)
+  local all = survey and select(2, batches_of(survey))
+  if all and (settings.steps == 0 or settings.steps >= all) then
+    return all, {}, "all clips of " .. survey.index
+  end
+  return settings.steps > 0 and settings.steps or nil, {}, "the recipe"
+end
+
 -- Steps of the run, the steps that end in each counted epoch, and the source of the numbers. A step
 -- may continue with batches of the next epoch; only the last step may be short.
 local function steps_of(p, settings, surveys, stage)
+  if p.writes then
+    return steps_of_clips(settings, surveys and surveys[1])
+  end
   local together, epochs, batches, last, steps = p.mesh:micros(settings), {}, 0, 0, 0
   for e, n in ipairs(batches_of_epochs(surveys or {}, settings)) do
     last, batches = n, batches + n
@@ -148,6 +161,18 @@ local function add_renderings(c, one)
   end
 end
 
+-- The clips of a job that writes them, and the bytes of their files. The seconds are those of its
+-- clips, because the last batch of a bucket may be short.
+local function add_clips(c, p, survey, weights)
+  local all, clips, bytes, seconds = survey and select(2, batches_of(survey)), 0, 0, 0
+  for i, b in ipairs(p.buckets) do
+    local n = c.steps * (all and b.samples / all or weights[i] * b.batch)
+    clips, bytes, seconds = clips + n, bytes + n * b.written, seconds + n * b.seconds.step / b.batch
+  end
+  c.clips, c.disk_bytes = math.ceil(clips), math.ceil(bytes)
+  c.step_s, c.hours, c.samples_s = seconds / c.steps, seconds / 3600, clips / seconds
+end
+
 --- The course of a run.
 ---@param p table          from plan.of
 ---@param settings table
@@ -167,12 +192,19 @@ function course.of(p, settings, given)
     slowest = slowest + weights[i] * b.seconds.slowest
   end
   local c = { from = from, epochs = epochs, steps = steps, step_s = mean, slowest_s = slowest,
-    hours = steps * mean / 3600, checkpoint_bytes = p.saved_bytes, mixed = survey ~= nil,
+    hours = steps * mean / 3600, checkpoint_bytes = not p.job and p.saved_bytes or nil,
+    mixed = survey ~= nil,
     free = 1 / longest(p, weights, mean, p.mesh.data),
     samples_s = samples * p.mesh:micros(settings) / mean }
+  if p.writes then
+    add_clips(c, p, survey, weights)
+  end
   c.gpu_hours = c.hours * p.mesh.ranks
   local price = p.mesh.machine.price_hour
   c.cost = price and c.gpu_hours * price
+  if p.job then
+    return c
+  end
   c.disk_bytes = c.checkpoint_bytes * math.min(ckpt.kept(settings.keep_n_latest),
     cadence.count(settings, steps, c.hours))
   add_failures(c, p, given)

@@ -38,7 +38,9 @@ function figures.of(mesh, n, step, update, seconds)
   local read = math.min(step.parts.read, seconds.encode)
   spread(by, step.by, n * (seconds.forward + seconds.recompute + seconds.backward))
   spread(by, step.encode_by, n * (seconds.encode - read))
+  spread(by, step.decode_by or {}, seconds.decode or 0)
   spread(by, update.by, seconds.update)
+  by.encode_rate, by.decode_rate = seconds.files, seconds.waits
   by["host.read"], by.slowest = n * read, seconds.slowest
   by["node.link"] = mesh.sequence <= mesh.gpus and n * seconds.exchange or nil
   by[far] = (by[far] or 0) + seconds.exposed

@@ -1,6 +1,7 @@
 --- Bytes of one rank in memory while a bucket runs, by kind.
 -- @module moonreel.plan.held
 local cadence = require "moonreel.trainer.cadence"
+local coded = require "moonreel.plan.coded"
 
 local held = {}
 
@@ -16,7 +17,8 @@ held.kinds = {
   { "reserve", "libraries and communication", "device" },
   { "pinned", "activations moved to the host, inputs being copied", "host" },
   { "offloaded", "state of the optimizer", "host" },
-  { "slabs", "decoded batches", "host" }, { "snapshots", "checkpoint buffers", "host" },
+  { "slabs", "decoded batches", "host" }, { "clips", "clips that came back", "host" },
+  { "snapshots", "checkpoint buffers", "host" },
   { "graphs", "graphs and steps", "host" }, { "program", "the program itself", "host" },
   { "decoders", "decoder processes", "host" },
 }
@@ -99,7 +101,7 @@ local function bytes_of(fixed, step, update)
   bytes.slots = slots_of(step.memory) + slots_of(update)
     + math.max(step.memory.landing, update.landing)
   bytes.pinned = step.memory.pinned + step.memory.staged + update.staged + step.memory.ring
-  bytes.encoding = step.encoding
+  bytes.encoding, bytes.clips = step.encoding, step.clips or 0
   bytes.reserve = bytes.reserve or math.max(step.memory.library, update.library)
   bytes.graphs = step.memory.host + update.host - update.staging
   -- sizes for ranks are rounded to whole bytes
@@ -110,9 +112,11 @@ local function bytes_of(fixed, step, update)
   return bytes
 end
 
--- bytes of the programs of all other buckets, limited by the recipe: slots, graphs
+-- Bytes of the programs of all other buckets: slots, graphs. The recipe limits their bytes, or a
+-- codec their number.
 local function others_of(kept, all, settings)
-  local share = math.min(1, settings.programs_bytes / (all.slots + all.graphs))
+  local share = all.programs and coded.share(all.programs)
+    or math.min(1, settings.programs_bytes / (all.slots + all.graphs))
   return math.max(0, share * all.slots - kept.slots), math.max(0, share * all.graphs - kept.graphs)
 end
 
@@ -125,7 +129,8 @@ function held.of(open, b, step, all)
   open.fixed.slabs = math.max(all and all.slabs or open.slabs, own)
   local row = { bytes = bytes_of(open.fixed, step, open.update), slabs = own,
     above_buffer = above_buffer(open.settings, step),
-    kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory) } }
+    kept = { slots = slots_of(step.memory), graphs = graphs_of(step.memory),
+      programs = step.programs } }
   if all then
     local bytes, slots, graphs = row.bytes, others_of(row.kept, all, open.settings)
     bytes.slots, bytes.graphs = bytes.slots + math.ceil(slots), bytes.graphs + math.ceil(graphs)
@@ -143,12 +148,14 @@ function held.keep_others(rows, settings, m)
   local all, least = { slots = 0, graphs = 0 }, nil
   for _, row in ipairs(rows) do
     all.slots, all.graphs = all.slots + row.kept.slots, all.graphs + row.kept.graphs
+    all.programs = row.kept.programs and (all.programs or 0) + row.kept.programs
   end
   for _, row in ipairs(rows) do
     local bytes, kept = row.bytes, row.kept
     local more_slots, more_graphs = others_of(kept, all, settings)
     local wanted, room = more_slots + (m.cpu and more_graphs or 0), m.memory_bytes - row.total
-    if wanted > room and room >= 0 then
+    -- a codec keeps its programs however little space there is
+    if wanted > room and room >= 0 and not all.programs then
       more_slots, more_graphs = more_slots * room / wanted, more_graphs * room / wanted
       least = math.min(least or math.huge, kept.slots + kept.graphs + more_slots + more_graphs)
     end

@@ -4,6 +4,7 @@
 local about = require "moonreel.cache.about"
 local blame = require "moonreel.settings.blame"
 local buckets = require "moonreel.data.buckets"
+local coded = require "moonreel.plan.coded"
 local compiled = require "moonreel.plan.compiled"
 local conditions = require "moonreel.trainer.conditions"
 local figures = require "moonreel.plan.figures"
@@ -62,7 +63,7 @@ end
 ---@param settings table
 ---@return table[] resolutions  from moonreel.data.buckets resolve
 function plan.resolutions(settings)
-  local list = buckets.resolve(settings:plain("bucket_config"), settings:plain("resolutions"),
+  local list = buckets.resolve(buckets.config(settings), settings:plain("resolutions"),
     nil, settings.compat, settings.ae_spatial_compression)
   for _, r in ipairs(list) do
     table.sort(r.lengths, function(a, b) return a[1] < b[1] end)
@@ -92,8 +93,7 @@ local function check(settings)
   if settings.job == "train" then
     launched.has_end(settings)
   elseif settings.job == "reconstruct" then
-    blame.raise(settings, "job", "MR_E_RECIPE", "job = reconstruct cannot be planned yet; try: "
-      .. "job=train, or moonreel bench vae for the time and memory of an autoencoder")
+    launched.has_autoencoder(settings)
   end
   if not settings.bucket_config then
     blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is not set, so there are "
@@ -108,6 +108,14 @@ local function check(settings)
   local unknown = require "moonreel.settings.resolutions"(settings:leaves())[1]
   if unknown then
     blame.raise(settings, unknown.path, "MR_E_RECIPE", "%s", unknown.text)
+  end
+end
+
+-- refuses several GPUs for a job that uses one
+local function check_alone(settings, mesh)
+  if mesh.ranks > 1 then
+    blame.raise(settings, "job", "MR_E_RECIPE", "job = %s runs on one GPU, not on %s; try: --gpus "
+      .. "%s", settings.job, mesh:text(), mesh.machine.name)
   end
 end
 
@@ -143,8 +151,11 @@ local function notes_of(mesh, models, aspects, guessed)
   end
   for _, row in ipairs(m.assumed) do
     local value = type(row.value) == "table" and "shares by size" or ("%.4g"):format(row.value)
-    note("%s: %s is assumed: %s%s", m.name, row.field, value,
-      row.of and (" by its %s"):format(row.of) or "")
+    -- only clips that are written need that rate
+    if models.coder or row.field ~= "encode_rate" then
+      note("%s: %s is assumed: %s%s", m.name, row.field, value,
+        row.of and (" by its %s"):format(row.of) or "")
+    end
   end
   if m.here and not m.slower then
     note("rates from a probe of some milliseconds may be off by a quarter; try: "
@@ -173,6 +184,14 @@ local function unread_note(settings)
       and (" and %d others"):format(#names - MOST_NAMED) or "") or nil
 end
 
+-- notes about clips that go through an autoencoder and back
+local function coder_notes(open, largest)
+  local notes = { ("files are assumed to take %g bytes a pixel, and pictures %g"):format(
+    coded.VIDEO_BYTES, coded.PICTURE_BYTES) }
+  notes[2] = open.models.coder:compare(largest)
+  return notes
+end
+
 -- names of the ops of all buckets for which a measured machine has no rate
 local function guessed_ops(rows)
   local names, known = {}, {}
@@ -196,7 +215,10 @@ end
 ---@return table survey  from mr.BucketRule: buckets, each with its samples; dropped {why, rows,
 ---   example}; and index: its path, rows: all of its samples
 function plan.survey(settings, index, epoch, members, ranks)
-  local rule = buckets.rule(buckets.of(settings))
+  local how = buckets.of(settings)
+  -- this job takes every sample once, also of a recipe with the order of a reference
+  how.reference = settings.job ~= "reconstruct" and how.reference or nil
+  local rule = buckets.rule(how)
   local survey = rule:survey(index.core, settings.seed, epoch, members,
     settings.virtual_ranks > 1 and settings.virtual_ranks or ranks)
   survey.index, survey.rows = index.meta.path, #index
@@ -218,7 +240,9 @@ Open.__index = Open
 function plan.open(settings, given)
   check(settings)
   local mesh, assumed = given.mesh, {}
-  if not given.as_is then
+  if settings.job == "reconstruct" then
+    check_alone(settings, mesh)
+  elseif not given.as_is then
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings,
@@ -228,7 +252,9 @@ function plan.open(settings, given)
   if models.job == "extract" then
     about.check(settings, models.pipe)
   end
-  mesh:check(settings, models.pipe.model.config.num_heads)
+  if not models.coder then
+    mesh:check(settings, models.pipe.model.config.num_heads)
+  end
   local buckets_here = buckets_of_table(settings)
   local shares, update = given.compiled:share(settings, models, mesh,
     not given.unsent and buckets_here[1] or nil)
@@ -360,6 +386,7 @@ function Open:row(b)
   row.sent = self.shares.sent + mesh:rounds(self.settings) * row.seconds.exchange_bytes
   row.share_of_peak = seconds.share_of_peak(mesh, models, step, row.seconds.micro)
   row.decode_cores = seconds.decode_cores(self.settings, mesh, b, row.seconds.step)
+  row.written = models.coder and models.coder:file_bytes(b)
   return row
 end
 
@@ -420,6 +447,9 @@ function plan.of(settings, given)
       .. "sources need more; try: --data NAME.mrx, which has their sizes"
   end
   notes[#notes + 1] = unread_note(settings)
+  for _, note in ipairs(models.coder and coder_notes(open, largest) or {}) do
+    notes[#notes + 1] = note
+  end
   local empty = survey and empty_notes(settings, open.table, survey) or {}
   table.move(empty, 1, #empty, #notes + 1, notes)
   if programs then
@@ -428,7 +458,8 @@ function plan.of(settings, given)
   end
   return { name = settings.name or tostring(settings.recipe), recipe = tostring(settings.recipe),
     hash = settings.hash, buffer_size = settings.grad_ckpt_buffer_size, mesh = mesh,
-    dtype = models.dtype, trained = models.trained, parameters = models.all,
+    job = models.job, dtype = models.dtype, trained = models.trained, parameters = models.all,
+    writes = models.coder ~= nil, decoders = settings.num_workers,
     renders = renders.of(settings, models, mesh, given.compiled:device()),
     shares = open.shares, saved_bytes = models.saved, buckets = out, largest = largest,
     slowest = slowest, notes = notes, survey = survey, samples = survey and samples,

@@ -13,6 +13,10 @@ local machine = {}
 --- Source pixels per second that one core decodes, if not measured: 48 frames of 1080p.
 machine.DECODE_RATE = 1e8
 
+--- Pixels per second that one core writes as H.264 at its default quality, if not measured: 40
+-- frames of 512 x 512.
+machine.ENCODE_RATE = 1e7
+
 --- Fields of a machine file: {path, doc}. A field with `share` may be left out; it is then assumed
 -- to be that share of a peak. `whole` marks integers. Fields with `ranks` are about several GPUs: a
 -- processor has none of these.
@@ -87,6 +91,8 @@ machine.fields = {
     ranks = true },
   { "decode_rate", "source pixels per second that one core of the host decodes and scales",
     value = machine.DECODE_RATE },
+  { "encode_rate", "pixels per second that one core of the host writes to a clip file",
+    value = machine.ENCODE_RATE },
   { "communication_share", "share of a GPU that a running collective takes", value = 16 / 132,
     ranks = true },
   { "mtbf_gpu_hours", "GPU hours between two failures", value = 5.1e4, ranks = true },
@@ -279,6 +285,9 @@ function machine.origin(m, path)
       return "assumed" .. (row.of and " by its " .. row.of or "")
     end
   end
+  if m.here and (path == "decode_rate" or path == "encode_rate") then
+    return path == "encode_rate" and "measured by a probe" or "assumed: a core of another host"
+  end
   local origin = m.origin or {}
   return origin[path] or origin[path:match("^(.*)%.") or path]
 end
@@ -348,7 +357,8 @@ function machine.this(device)
     peak = { f32 = f32.linear[1], bf16 = bf16.linear[1], memory = memory },
     rate = { product = (facts.bf16 and bf16 or f32).linear[1], attention = f32.attention[1],
       convolution = f32.conv3d[1], text = f32.linear[1], stream = 1, step_s = f32.step },
-    decode_rate = machine.DECODE_RATE, assumed = {}, source = "a probe made now" }
+    decode_rate = machine.DECODE_RATE, encode_rate = machine.ENCODE_RATE, assumed = {},
+    source = "a probe made now" }
 end
 
 return machine

@@ -31,7 +31,8 @@ svg { background: #f4f4f4; }]]
 -- Color Universal Design.
 local colours = { encode = "#cc79a7", forward = "#56b4e9", recompute = "#0072b2",
   backward = "#e69f00", exchange = "#009e73", exposed = "#d55e00", slowest = "#999999",
-  update = "#000000", gather = "#009e73", reduce = "#d55e00", input = "#f0e442" }
+  update = "#000000", gather = "#009e73", reduce = "#d55e00", input = "#f0e442",
+  decode = "#56b4e9", files = "#e69f00", read = "#f0e442", waits = "#999999" }
 local MEMORY = "#0072b2"
 
 local function escape(text)
@@ -110,17 +111,22 @@ local function profile_picture(row)
     end))
 end
 
+-- parts of a step, and what the legend says about them; the same of a job that writes clips
 local PARTS = { "encode", "forward", "recompute", "backward", "exchange", "exposed", "slowest",
-  "update" }
+  "update", legend = "exchange: communication of ranks that share tokens, clips or layers within a "
+    .. "micro-step; exposed: communication of weights and gradients that no computation hides; "
+    .. "slowest: the wait for the slowest rank" }
+local WRITES = { "encode", "decode", "files", "waits", legend = "files: clips are written, each "
+  .. "with its original; waits: for clips that decoder processes read" }
 
 local function bucket_table(p)
-  local longest, out = 0, {}
+  local longest, out, names = 0, {}, p.writes and WRITES or PARTS
   for _, b in ipairs(p.buckets) do
     longest = math.max(longest, b.seconds.step)
   end
   for _, b in ipairs(p.buckets) do
     local parts = {}
-    for _, part in ipairs(PARTS) do
+    for _, part in ipairs(names) do
       local seconds = math.max(0, b.seconds[part])
       parts[#parts + 1] = { seconds / longest, colours[part],
         part .. " " .. show.seconds(seconds) }
@@ -132,20 +138,18 @@ local function bucket_table(p)
   end
   out[#out + 1] = cells("td", { "", "", "", "", "", axis(longest, show.seconds) })
   local legend = {}
-  for i, part in ipairs(PARTS) do
+  for i, part in ipairs(names) do
     legend[i] = ('<span style="color:%s">&#9632;</span> %s'):format(colours[part], part)
   end
   return "<table>" .. cells("th", { "bucket", "batch", "memory", "step", "of peak", "seconds" })
-    .. table.concat(out) .. "</table>\n<p>" .. table.concat(legend, " &nbsp; ")
-    .. "</p>\n<p>exchange: communication of ranks that share tokens, clips or layers within a "
-    .. "micro-step; exposed: communication of weights and gradients that no computation hides; "
-    .. "slowest: the wait for the slowest rank</p>\n"
+    .. table.concat(out) .. "</table>\n<p>" .. table.concat(legend, " &nbsp; ") .. "</p>\n<p>"
+    .. (p.writes and WRITES.legend or PARTS.legend) .. "</p>\n"
 end
 
 -- names of the streams
 local STREAMS <const> = { compute = "computing", comm_intra = "exchange within nodes",
   comm_inter = "exchange between nodes", h2d = "copies to the device",
-  d2h = "copies to the host", disk = "disk" }
+  d2h = "copies to the host", disk = "disk", read = "decoder processes", files = "files" }
 
 -- a row per stream with its events
 local function timeline_rows(row)
@@ -189,15 +193,16 @@ local function course_text(p)
   return ("<p>%s steps (%s): %s%s%s</p>\n"):format(show.count(c.steps), escape(c.from),
     show.hours(c.hours), gpus and (", %s GPU hours"):format(show.count(c.gpu_hours)) or "",
     c.cost and (", cost %s at %s for a GPU's hour"):format(show.count(c.cost),
-      p.mesh.machine.price_hour) or "")
+      p.mesh.machine.price_hour) or "") .. (c.clips and ("<p>%s clips, %s of files</p>\n"):format(
+      show.count(c.clips), listing.size(c.disk_bytes)) or "")
 end
 
 -- the page of one plan
 local function section(p)
   local out, slowest = {}, p.slowest
   local function put(form, ...) out[#out + 1] = form:format(...) end
-  put("<p>%s parameters, of them %s train, in %s%s</p>\n", show.count(p.parameters),
-    show.count(p.trained), p.dtype, p.mesh.ranks > 1 and (", ZeRO %d"):format(p.mesh.zero) or "")
+  put("<p>%s%s</p>\n", show.parameters(p),
+    p.mesh.ranks > 1 and (", ZeRO %d"):format(p.mesh.zero) or "")
   put("%s", p.course and course_text(p) or "")
   local bad = show.too_large(p)
   put("%s", bad and ('<p class="no">%s</p>\n'):format((escape(bad):gsub("\n", "<br/>"))) or "")

@@ -195,6 +195,20 @@ function schedule.of(mesh, work, each)
     reduce = named(events, times, "reduce"), gather = named(events, times, "gather") }
 end
 
+--- The events of a batch of clips that are encoded, decoded and written, while decoder processes
+-- read the next batch.
+---@param s table     seconds: read, encode, decode, files
+---@return table how  {seconds, events, times}
+function schedule.of_clips(s)
+  local events = {}
+  add_event(events, "read", "read", s.read)
+  local encoded = add_event(events, "compute", "encode", s.encode)
+  local decoded = add_event(events, "compute", "decode", s.decode, { encoded })
+  add_event(events, "files", "files", s.files, { decoded or encoded })
+  local times = simulate.run(events)
+  return { seconds = times.seconds, times = times, events = events }
+end
+
 --- The same step while the state is saved.
 ---@param mesh moonreel.plan.Mesh
 ---@param how table   from schedule.of

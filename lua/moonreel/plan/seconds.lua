@@ -2,6 +2,7 @@
 -- decode cores.
 -- @module moonreel.plan.seconds
 local collective = require "moonreel.plan.collective"
+local processors = require "moonreel.trainer.processors"
 local schedule = require "moonreel.plan.schedule"
 local sharing = require "moonreel.optim.ranks"
 local simulate = require "moonreel.plan.simulate"
@@ -76,8 +77,34 @@ function seconds.micro(open, b, step)
   s.away = mesh.machine.cpu and 0 or step.memory.pinned / mesh.machine.host.pcie
   s.forward, s.backward = math.max(s.forward, s.away), math.max(s.backward, s.away - s.recompute)
   s.exchange, s.exchange_bytes = exchange.seconds, exchange.bytes
-  s.micro = s.encode + s.forward + (s.backward + s.recompute) + s.exchange
+  s.decode, s.files, s.waits = parts.decode or 0, 0, 0
+  s.micro = s.encode + s.forward + (s.backward + s.recompute) + s.exchange + s.decode
   return s
+end
+
+-- source pixels of the batches of a step: sources have the size in the index, or without one the
+-- size of the bucket
+local function source_pixels(settings, mesh, b)
+  return b.batch * (b.source_pixels or b.height * b.width) * (b.frames > 1
+    and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
+end
+
+-- A batch of clips that are encoded and decoded one by one, each with its files written before the
+-- next begins. Decoder processes read the next batch at the same time.
+local function of_clips(open, b, step)
+  local m, coder = open.mesh.machine, open.models.coder
+  local s = seconds.micro(open, b, step)
+  for _, part in ipairs { "update", "input", "reduce", "gather", "exposed", "hidden", "slowest" } do
+    s[part] = 0
+  end
+  local workers = math.max(1, m.here and math.min(open.settings.num_workers, processors.count())
+    or open.settings.num_workers)
+  s.read = source_pixels(open.settings, open.mesh, b) / m.decode_rate / workers
+  s.files = b.batch * coder:pixels_written(b) / m.encode_rate
+  s.waits = math.max(0, s.read - s.micro - s.files)
+  local how = schedule.of_clips(s)
+  s.step = how.seconds
+  return s, how
 end
 
 --- An optimizer step over all ranks: micro-steps, additional communication, update. Arguments and
@@ -85,6 +112,9 @@ end
 ---@param open table  from plan.open
 function seconds.of(open, b, step)
   local settings, mesh, models = open.settings, open.mesh, open.models
+  if models.coder then
+    return of_clips(open, b, step)
+  end
   local m, n, s = mesh.machine, mesh:rounds(settings), seconds.micro(open, b, step)
   -- ranks of a job do not communicate
   if models.job then
@@ -121,15 +151,12 @@ function seconds.share_of_peak(mesh, models, step, micro)
     / mesh.machine.peak[models.dtype] or 0
 end
 
---- Number of cores that decode the data of one rank. Sources have the size in the index, or without
--- one the size of the bucket; 0 if latents come from a cache.
+--- Number of cores that decode the data of one rank; 0 if latents come from a cache.
 ---@return number
 function seconds.decode_cores(settings, mesh, b, step_s)
   local cached = settings.cached or settings.load_video_features
-  local pixels = b.batch * (b.source_pixels or b.height * b.width) * (b.frames > 1
-    and b.frames * (settings.dataset.frame_interval or 1) or 1) * mesh:rounds(settings)
-  return cached and 0 or step_s > 0
-    and pixels / (mesh.sequence * mesh.layers) / mesh.machine.decode_rate / step_s or 0
+  return cached and 0 or step_s > 0 and source_pixels(settings, mesh, b)
+    / (mesh.sequence * mesh.layers) / mesh.machine.decode_rate / step_s or 0
 end
 
 return seconds

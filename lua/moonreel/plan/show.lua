@@ -48,6 +48,14 @@ function show.bar(share, width)
   return ("█"):rep(n // 8) .. (eighths[n % 8] or "")
 end
 
+--- The number of parameters of a plan, and the dtype, as text.
+---@param p table  from plan.of
+---@return string
+function show.parameters(p)
+  return ("%s parameters%s in %s"):format(show.count(p.parameters), p.writes and ""
+    or (", of them %s train,"):format(show.count(p.trained)), p.dtype)
+end
+
 -- the title of the arena; for a single rank it also contains gradients if activations leave space
 local function title_of(kind, bytes)
   local trains = bytes.moments + (bytes.offloaded or 0) > 0
@@ -115,12 +123,12 @@ local function bucket_columns(p)
     columns[#columns + 1] = { key = "recomputes", format = recompute.text }
   end
   for _, part in ipairs { { "encode" }, { "forward" }, { "recompute" }, { "backward" },
-      { "exchange" },
+      { "exchange" }, { "read" }, { "decode" }, { "files", "write" }, { "waits", "wait for clips" },
       { "exposed", "communication" }, { "hidden", "hidden" }, { "slowest", "slowest rank" },
-      { "update" }, { "step" } } do
+      { "update" }, { "step", p.writes and "a clip" } } do
     local any = false
     for _, b in ipairs(p.buckets) do
-      any = any or b.seconds[part[1]] > NOTHING_S
+      any = any or (b.seconds[part[1]] or 0) > NOTHING_S
     end
     if any then
       columns[#columns + 1] = { key = part[1], title = part[2] or part[1], right = true,
@@ -153,11 +161,16 @@ local function share_lines(p, put)
   put("")
 end
 
+-- a table of the buckets: seconds of a step, or of a clip if clips are written one by one
 local function bucket_lines(p, put)
   local rows = {}
+  if p.writes then
+    put("seconds of a clip; %d decoder processes read the next ones at the same time:", p.decoders)
+  end
   for i, b in ipairs(p.buckets) do
+    local clips = p.writes and b.batch or 1
     rows[i] = setmetatable({ name = plan.bucket_name(b) }, { __index = function(_, key)
-      return b.seconds[key] or b[key]
+      return b.seconds[key] and b.seconds[key] / clips or b[key]
     end })
   end
   local columns = bucket_columns(p)
@@ -230,9 +243,9 @@ local function amount(v) return v < 10 and ("%.2g"):format(v) or show.count(v) e
 
 local function course_lines(p, put)
   local c, m = p.course, p.mesh.machine
-  put("the whole run: %s steps (%s), %s of %s on average%s", show.count(c.steps), c.from,
-    show.hours(c.hours), show.seconds(c.step_s), c.mixed and "" or ", with equal weight for each "
-      .. "bucket")
+  put("the whole %s: %s steps (%s), %s of %s on average%s", p.job and "job" or "run",
+    show.count(c.steps), c.from, show.hours(c.hours), show.seconds(c.step_s), c.mixed and "" or
+      ", with equal weight for each bucket")
   if not m.cpu then
     put("  %s GPU hours%s%s", amount(c.gpu_hours), c.cost and (", %s at %.4g an hour"):format(
       amount(c.cost), m.price_hour) or "", p.mesh.ranks > 1 and ("; if ranks drew buckets "
@@ -246,8 +259,15 @@ local function course_lines(p, put)
   if #steps > 0 then
     put("  steps of epoch 1, 2, ...: %s", table.concat(steps, ", "))
   end
-  put("  checkpoints of %s, %s kept; %.4g samples a second from the store",
-    size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
+  if c.clips then
+    put("  %s clips, %s of files; %.4g samples a second from the store", show.count(c.clips),
+      size(c.disk_bytes), c.samples_s)
+  elseif p.job then
+    put("  %.4g samples a second from the store", c.samples_s)
+  else
+    put("  checkpoints of %s, %s kept; %.4g samples a second from the store",
+      size(c.checkpoint_bytes), size(c.disk_bytes), c.samples_s)
+  end
   if c.renderings then
     put("  %s renderings of %s clips (sampling.every), %s", show.count(c.renderings),
       show.count(c.rendering_clips), c.rendering_s and ("%s each%s: %.2g %% of the run, %s"
@@ -283,6 +303,9 @@ local advice = {
   norm = "a larger batch: the norm is computed once a step",
   update = "more ranks, which share it",
   input = "train on stored latents, which are smaller; a faster bus",
+  decode = "smaller or shorter clips in bucket_config",
+  files = "fewer clips (steps), or smaller ones",
+  read = "more decoder processes (num_workers)",
 }
 
 -- bytes of a rank's buckets and gathered weights, if buckets have this number of elements
@@ -392,7 +415,11 @@ end
 ---@param row table  one of its buckets
 ---@param options table  json: rows as JSON
 function show.copies(p, row, options)
-  if not row.copies then
+  if not row.copies and p.job then
+    print(("there are no copies: job = %s has no backward pass, which would wait for inputs of "
+      .. "blocks"):format(p.job))
+    return
+  elseif not row.copies then
     print(p.mesh.machine.cpu and ("there are no copies: %s computes in host memory; try: --gpus "
       .. "H100")
       :format(p.mesh:text()) or "no inputs of blocks go to host memory; try: "
@@ -522,10 +549,8 @@ end
 function show.text(p)
   local lines = {}
   local function put(form, ...) lines[#lines + 1] = form:format(...) end
-  put("%s%s on %s: %s%s parameters, of them %s train, in %s", p.name,
-    p.stage and ", stage " .. p.stage or "", p.mesh:text(),
-    p.mesh.ranks > 1 and ("ZeRO %d, "):format(p.mesh.zero) or "", show.count(p.parameters),
-    show.count(p.trained), p.dtype)
+  put("%s%s on %s: %s%s", p.name, p.stage and ", stage " .. p.stage or "", p.mesh:text(),
+    p.mesh.ranks > 1 and ("ZeRO %d, "):format(p.mesh.zero) or "", show.parameters(p))
   put("")
   memory_lines(p, put)
   put("")
@@ -569,7 +594,7 @@ local function plain_bucket(b)
   local out = {}
   for _, key in ipairs { "resolution", "frames", "height", "width", "batch", "tokens", "samples",
       "batches", "bytes", "seconds", "share_of_peak", "decode_cores", "total", "fits", "useful",
-      "workspace", "sent", "recomputes" } do
+      "workspace", "sent", "recomputes", "written" } do
     local value = b[key]
     out[key] = value == nil and json.null or value
   end

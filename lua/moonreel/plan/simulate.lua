@@ -12,7 +12,8 @@ local simulate = {}
 simulate.SIGMA = 0.0192
 
 ---@class moonreel.plan.Event
----@field stream string    "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk"
+---@field stream string    "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk"; of a job
+---   that writes clips also "read" (decoder processes) and "files"
 ---@field seconds number   alone
 ---@field after integer[]|nil  events that must have ended; each is earlier in the list
 ---@field name string|nil

@@ -6,7 +6,7 @@ local json = require "moonreel.core.json"
 local timeline = {}
 
 -- streams in the order of the output
-local streams = { "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk" }
+local streams = { "compute", "comm_intra", "comm_inter", "h2d", "d2h", "disk", "read", "files" }
 
 --- The critical path of a step from its start to its end; consecutive events with the same name
 -- form one row.

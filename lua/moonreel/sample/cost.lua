@@ -4,6 +4,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
 local fill = require "moonreel.ckpt.fill"
@@ -127,6 +128,14 @@ local function files_s(r, here)
   local first, each = timed(here, write), timed(here, write)
   return each * (r.frames / n) * (r.height / height) * #r.items * r.loop
     + (here.fresh and math.max(0, first - each) or 0)
+end
+
+--- Pixels per second that a core of this host writes to a clip file, from a small one.
+---@return number
+function cost.encode_rate()
+  local side = math.tointeger((PIXELS_MOST // FRAMES_MOST) ^ 0.5 // 1)
+  return FRAMES_MOST * side * side / files_s({ frames = FRAMES_MOST, height = side, width = side,
+    items = { 1 }, loop = 1 }, { clock = base.now_s })
 end
 
 --- The cost of the programs for a recipe's own renderings.

@@ -38,6 +38,16 @@ function check.has_end(s)
   end
 end
 
+--- Refuses a model that cannot encode and decode clips.
+---@param s table  settings of job = "reconstruct"
+function check.has_autoencoder(s)
+  if not pipeline.reconstructs(s) then
+    blame.raise(s, "model.type", "MR_E_RECIPE", "model.type = %s is not an autoencoder, but job = "
+      .. "reconstruct encodes and decodes clips with one; try: --recipe opensora-2.0/vae/hunyuan",
+      s.model.type)
+  end
+end
+
 -- batch_size is for renderings and for job = "reconstruct"; training uses the batches of
 -- bucket_config
 local function check_batches(s)

@@ -1,23 +1,57 @@
 --- Clips through an autoencoder and back: the shipped recipes at a small size, what is written, and
 -- what other jobs say of an autoencoder.
 -- Covers: lua/moonreel/job/reconstruct.lua lua/moonreel/settings/readers.lua
+-- Covers: lua/moonreel/plan/coded.lua
 -- Covers: lua/moonreel/settings/blame.lua
+local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local codec = require "moonreel.codec"
+local compiled = require "moonreel.plan.compiled"
 local data = require "moonreel.data"
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local job = require "moonreel.job"
 local json = require "moonreel.core.json"
+local machine = require "moonreel.plan.machine"
+local mesh = require "moonreel.plan.mesh"
+local plan = require "moonreel.plan"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
 local words = require "spec.support.adversarial"
 
 local NONE = { network = "none", linear = "none" }
 local PLAIN = { "vae_loss_config.perceptual_loss_weight=0", "discriminator=recipe.remove" }
+
+-- runs a job; returns its results and bytes of the programs and weights of its codec at the end
+local function measured(s, write)
+  local new, opened, bytes = codec.new, nil, nil
+  finally(function() codec.new = new end)
+  codec.new = function(...)
+    opened = new(...)
+    return opened
+  end
+  local code, facts = job.run(s, { write = function(line)
+    write(line)
+    bytes = { weights = opened:weight_bytes(), arena = 0, slots = 0, graphs = 0 }
+    for _, one in pairs(opened.part.compiled.programs) do
+      local m = one.prog:memory()
+      bytes.arena = math.max(bytes.arena, m.arena)
+      bytes.slots = bytes.slots + m.inputs + m.results + m.consts
+      bytes.graphs = bytes.graphs + m.host
+    end
+  end })
+  return bytes, code, facts
+end
+
+-- the plan of a job on this machine
+local function planned(s)
+  local m = machine.this(E.device("cpu", s.threads))
+  local cache <close> = compiled.new(m)
+  return plan.of(s, { mesh = mesh.new(m), compiled = cache }).largest
+end
 
 describe("job = reconstruct", function()
   local out
@@ -51,8 +85,12 @@ describe("job = reconstruct", function()
       local s = settings.bake("opensora-2.0/vae/" .. recipe, of_job(model, "ckpt_path=" .. run,
         "save_dir=" .. to, "steps=2"))
       local lines = {}
-      local code, facts = job.run(s, { write = function(line) lines[#lines + 1] = line end })
+      local bytes, code, facts = measured(s, function(line) lines[#lines + 1] = line end)
       assert.equal(0, code)
+      -- its plan has the bytes of the programs that ran
+      local holds = planned(s).bytes
+      assert.same(bytes, { weights = holds.weights, arena = holds.arena, slots = holds.slots,
+        graphs = holds.graphs })
       -- batch_size = 1 of the recipe, not the two clips of the bucket
       assert.equal(2, #facts.rows)
       assert.matches("32px, %d frames +2 +%d+%.%d%d", table.concat(lines, "\n"))

@@ -27,6 +27,14 @@ local function yardstick(gpus)
   return show.text(p)
 end
 
+-- clips through the causal autoencoder of Open-Sora 2.0
+local function reconstruction()
+  local of = mesh.parse "H100"
+  local cache <close> = compiled.new(of.machine)
+  return show.text(plan.of(settings.bake "opensora-2.0/vae/hunyuan",
+    { mesh = of, compiled = cache }))
+end
+
 describe("docs/plan.md", function()
   it("names only words that the command takes", function()
     local seen = 0
@@ -57,7 +65,8 @@ describe("docs/plan.md", function()
       slowest = b.seconds.step > slowest.seconds.step and b or slowest
     end
     local text, doc = show.stages(plans) .. show.text(third) .. show.why(third, slowest)
-      .. why_stage1() .. yardstick "8x8xH100" .. yardstick "8xH100", base.read_file "docs/plan.md"
+      .. why_stage1() .. yardstick "8x8xH100" .. yardstick "8xH100" .. reconstruction(),
+      base.read_file "docs/plan.md"
     local seen = 0
     for line in doc:gmatch "\n    ([^\n]+)" do
       if not line:find "^moonreel " then

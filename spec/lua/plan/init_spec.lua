@@ -404,8 +404,6 @@ describe("a plan", function()
       settings.bake("tiny/demo", { "job=extract" }), "H100")
     fails("MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop", there,
       settings.bake("tiny/demo", { "epochs=0", "steps=0" }), "H100")
-    fails("MR_E_RECIPE", "dc_ae.lua:%d+: job = reconstruct cannot be planned yet; try: job=train",
-      there, settings.bake("opensora-2.0/vae/dc_ae", {}), "H100")
   end)
 
   it("of a recipe that names no shapes, is refused", function()

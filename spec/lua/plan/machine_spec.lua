@@ -42,8 +42,7 @@ describe("a machine", function()
     assert.same({ "reserve_bytes", "rate.product", "rate.attention", "attention.length",
       "attention.head", "attention.backward", "launch_s", "rate.convolution", "rate.text",
       "rate.stream", "host.disk", "host.store", "restart_s", "decode_rate",
-      "communication_share",
-      "mtbf_gpu_hours" }, fields)
+      "encode_rate", "communication_share", "mtbf_gpu_hours" }, fields)
     assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
   end)
 
@@ -79,7 +78,8 @@ describe("a machine", function()
       rate = { product = 1, attention = 1, convolution = 1, text = 1, stream = 1, step_s = 1e-6 },
       ops = { ["add f32"] = { %s } }, decode_rate = 1 }]]
     local m = open(nil, text:format("{ 1, 2, 3 }"))
-    assert.same({ 0, false }, { #m.assumed, m.cpu.bf16 })
+    -- a rate of files that are written
+    assert.same({ 1, "encode_rate", false }, { #m.assumed, m.assumed[1].field, m.cpu.bf16 })
     assert.is_nil(m.node)
     for _, point in ipairs { "{ 1, 2 }", "{ 1, 2, 0 }", "{ 1, -2, 3 }", "{ 1, 2, 'x' }", "7" } do
       refused("ops['add f32'][1]: expected {operations, bytes, seconds}; try: moonreel bench "
