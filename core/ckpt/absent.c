@@ -1,7 +1,7 @@
 /* ckpt: retries for missing files. On a network file system a name can be missing, or a handle
  * stale, for a moment after another host wrote or renamed the file. Both are retried before they
  * count as errors. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
 
 #include <errno.h>
 

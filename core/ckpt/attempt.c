@@ -4,7 +4,7 @@
  * one uses a new name. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
 #include "base/file.h"
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * it returns a byte of it. The last few blocks stay cached, because the next read often begins
  * where one ended. Files are opened at first use. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
 
 #include <errno.h>
 #include <fcntl.h>

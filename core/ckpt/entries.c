@@ -1,5 +1,5 @@
 /* ckpt: ranges of a file by name, each with its checksum. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* ckpt: the part of ranks other than 0 in a save by several ranks (ranks.c). Such a rank waits for
  * an invitation, writes its shard, and reads the outcome of the save. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* ckpt: cleans up the ckpt/ directory: removes leftovers of dead launches and applies retention
  * (reference: reliability 3.4).
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
+#include "ckpt/save.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * value that was saved, and the list of keys of its storages. Then the storages follow in the order
  * of that list, each after its element count (8 bytes). There are no checksums.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

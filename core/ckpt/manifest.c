@@ -1,7 +1,7 @@
 /* ckpt: the contents of a checkpoint as lists: files with the hashes of their blocks, tensors, and
  * the parts of each tensor. The lists are built from the items of one rank or of several. They are
  * checked: the parts of a tensor cover all of it, and none overlap. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,8 @@
  * text.
  * Licence: Apache-2.0 */
 #include "base/text.h"
-#include "ckpt/room.h"
+#include "base/json_fields.h"
+#include "ckpt/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

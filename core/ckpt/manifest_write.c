@@ -2,7 +2,7 @@
  * positions of their parts (reference: reliability 3.1). The last member, "self", is the hash of
  * all bytes before it. Licence: Apache-2.0 */
 #include "base/text.h"
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
 
 #include <string.h>
 #include <time.h>

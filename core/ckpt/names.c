@@ -2,7 +2,7 @@
  * step-N.tmp-RUN-FENCE.SAVE.TRY is being written, .replaced- is kept until its replacement is
  * committed, .trash- is being removed, .bad- is damaged and kept. Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* ckpt: finds the newest valid checkpoint (reference: reliability 3.3). Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
+#include "ckpt/save.h"
 
 #include <stdio.h>
 

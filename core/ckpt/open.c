@@ -1,6 +1,9 @@
 /* ckpt: opens a checkpoint directory or released weights, and reads tensors or slices of tensors in
  * the order of the files. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "base/json_fields.h"
+#include "ckpt/blocks.h"
+#include "ckpt/save.h"
+#include "ckpt/torch.h"
 
 #include <errno.h>
 #include <stdio.h>

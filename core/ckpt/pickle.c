@@ -5,7 +5,7 @@
  * refused by name. Limits (reference reliability, section 6): 1e6 opcodes, a stack of 1e5, a memo
  * of 1e6, and 48 MiB for all values of a pickle of at most 8 MiB: together below 80 MiB.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* ckpt: values of a pickle, in the interpreter's arena. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
  * SAVE counts the saves of a launch, on every rank alike. A rank that dies leaves no part, so its
  * save is given up after a deadline; when rank 0 dies the others give up after theirs.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 #include <errno.h>
 #include <fcntl.h>

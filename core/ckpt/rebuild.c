@@ -4,7 +4,7 @@
  * classes are passed only where an instance is filled with the members of a torch module: such a
  * module is then a dictionary of its tensors. A tensor that this program does not support becomes a
  * value with the reason, so the other tensors of the file stay readable. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <string.h>
 

@@ -5,10 +5,12 @@
  * where offsets count from the start of the data, and a member __metadata__ with texts. Everything
  * is checked before the first tensor is returned.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "moonreel/ckpt.h"
+#include "base/json_fields.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,9 @@
  * disk does not answer, and the thread cannot leave its system call. A saver that is closed in this
  * state belongs to that thread, which frees it when the call returns. The caller's thread makes no
  * disk calls, so a disk that does not answer blocks no step. */
-#include "ckpt/room.h"
+#include "base/json_fields.h"
+#include "ckpt/save.h"
+#include "ckpt/snapshot.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,8 @@
  * block costs about as much as copying it, so helper threads share the work (promise P7 of
  * reliability: 1.3 x the copy). Licence: Apache-2.0 */
 #define _DEFAULT_SOURCE
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
+#include "ckpt/snapshot.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* ckpt: parts of tensors. A box, a range of elements and a requested part of a tensor are all runs
  * of consecutive bytes, counted in row-major order from the first byte of the tensor.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/span.h"
 
 #include <stdio.h>
 #include <string.h>

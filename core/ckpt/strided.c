@@ -1,5 +1,5 @@
 /* ckpt: gathers the elements of a strided tensor in row-major order. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * tensors, and raw storages. Since torch 1.6 such a file is a zip archive; legacy.c reads the older
  * format.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <errno.h>
 #include <fcntl.h>

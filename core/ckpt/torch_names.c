@@ -1,6 +1,6 @@
 /* ckpt: names the tensors of a pickle: the keys of nested dictionaries are joined with dots, and
  * modules name their tensors as state_dict() does. Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #include <string.h>
 

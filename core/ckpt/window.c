@@ -3,7 +3,7 @@
  * needs no copy of the whole shard. Only the owner's thread reads tensors, and only the writer
  * thread calls the disk.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/window.h"
 
 #include <time.h>
 

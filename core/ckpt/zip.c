@@ -1,7 +1,7 @@
 /* ckpt: reads the zip archives that torch writes. minizip lists the entries, which are stored
  * uncompressed and read at their offsets.
  * Licence: Apache-2.0 */
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 #ifdef MR_HAVE_MINIZIP
 #include <errno.h>

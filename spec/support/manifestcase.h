@@ -1,7 +1,7 @@
 /* A manifest of a few tensors, for the specs of its reader and writer. */
 #ifndef MR_MANIFESTCASE_H
 #define MR_MANIFESTCASE_H
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
 #include "ckptcase.h"
 
 static inline json_t *meta_of(const char *text)

@@ -1,7 +1,7 @@
 /* ckpt/absent: what is absent or stale is tried again for some seconds, what cannot be read at all
  * is not. */
 #include "ckptcase.h"
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
 
 int main(void)
 {

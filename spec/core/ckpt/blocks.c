@@ -1,6 +1,6 @@
 /* ckpt/blocks: only blocks that match their hash are handed out, each is read once, and what does
  * not match is reported with file, block and tensor. */
-#include "ckpt/room.h"
+#include "ckpt/blocks.h"
 #include "ckptcase.h"
 
 enum { SMALL = 70, BIG = 20 * MR_CKPT_BLOCK + 100 };

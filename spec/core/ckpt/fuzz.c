@@ -2,7 +2,7 @@
  * are changed at random thousands of times. Whatever comes out is refused with an error that names
  * the file, or every tensor of it reads or says why it does not; memory stays bounded. */
 #include "ckptcase.h"
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
 #include "mutator.h"
 #include "peak.h"
 #include "torchcase.h"

@@ -1,6 +1,6 @@
 /* ckpt/keep: what stays, what goes, and only what is surely dead is swept. */
 #include "ckptcase.h"
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 static char dir[600];
 static mr_run_lock *lock;

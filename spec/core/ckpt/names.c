@@ -1,6 +1,6 @@
 /* ckpt/names: steps of a run, newest first; only committed directories count. */
 #include "ckptcase.h"
-#include "ckpt/room.h"
+#include "ckpt/save.h"
 
 int main(void)
 {

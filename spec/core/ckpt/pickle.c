@@ -2,7 +2,7 @@
  * and memory stay within limits whatever the pickle says. Covers: core/ckpt/rebuild.c
  * core/ckpt/pickled.c core/ckpt/torch_names.c */
 #include "check.h"
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 #include "peak.h"
 #include "torchcase.h"
 

@@ -4,7 +4,7 @@
  * MOONREEL_EVERY=1 fails each operation of a save instead of every eighth.
  * Covers: core/ckpt/follow.c */
 #define _DEFAULT_SOURCE
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
 #include "ckptcase.h"
 
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* ckpt/snapshot: the image is the file, byte for byte, and its block hashes are right, with helpers
  * or without. */
-#include "ckpt/room.h"
+#include "ckpt/manifest.h"
+#include "ckpt/snapshot.h"
 #include "ckptcase.h"
 
 enum { BIG = 20 * (1 << 18) + 11 }; /* f32 elements: 20 blocks and a bit, so helpers run */

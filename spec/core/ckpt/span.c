@@ -1,7 +1,7 @@
 /* ckpt/span: boxes and ranges as runs of bytes, and where two of them meet, against counting
  * element by element. */
 #include "check.h"
-#include "ckpt/room.h"
+#include "ckpt/span.h"
 
 enum { MOST = 4096 };
 

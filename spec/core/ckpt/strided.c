@@ -1,6 +1,6 @@
 /* ckpt/strided: any range of any strided tensor comes out as if each element were looked up. */
 #include "check.h"
-#include "ckpt/room.h"
+#include "ckpt/torch.h"
 
 static uint32_t seed = 11;
 static int64_t draw(int64_t below)
