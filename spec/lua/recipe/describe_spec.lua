@@ -1,9 +1,9 @@
---- Fields in words.
+--- Fields as tables of text.
 local fields_in_words = require "moonreel.recipe.describe"
 local registry = require "moonreel.recipe.registry"
 
-describe("fields in words", function()
-  it("are sorted, each path once, with kind, default, reader and spellings as texts", function()
+describe("fields as text", function()
+  it("are sorted by path, with kind, default, reader and spellings", function()
     local rows = {
       { "b", { list = "integer" }, default = function()
         return {}

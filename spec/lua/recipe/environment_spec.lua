@@ -1,9 +1,9 @@
---- What a recipe reaches. Each text is baked as a user's file is: in a child process; attacks stand
--- in sandbox_spec.lua.
+--- What a recipe can access. Each text is baked like a user's file, in a child process;
+-- sandbox_spec.lua has attacks.
 local folder = require "spec.support.folder"
 local settings = require "moonreel.settings"
 
--- bake in a child; gives the error text, or nil and the settings
+-- bakes in a child; returns the error text, or nil and the settings
 local function attempt(dir, text)
   local path = dir:write("attack.lua", text)
   local ok, result = pcall(settings.bake, path)
@@ -13,7 +13,7 @@ local function attempt(dir, text)
   return tostring(result), result
 end
 
--- every attempt ends with a recipe error
+-- each attempt ends with a recipe error
 local function all_fail(dir, attempts)
   for _, text in ipairs(attempts) do
     local message, problem = attempt(dir, text)
@@ -29,12 +29,12 @@ describe("a recipe", function()
   end)
   teardown(function() dir:remove() end)
 
-  it("has texts with the allowed methods", function()
+  it("may use the allowed methods of strings", function()
     local _, s = attempt(dir, 'return recipe { name = ("ab"):upper():rep(2) .. ("x"):len() }')
     assert.equal("ABAB1", s.name)
   end)
 
-  it("sees no address, no chance, no order of hashing", function()
+  it("has no addresses, random numbers or order of hash tables", function()
     all_fail(dir, {
       'return recipe { name = tostring({}) }',
       'return recipe { name = tostring(print) }',
@@ -53,7 +53,7 @@ describe("a recipe", function()
     assert.equal("1 3 k014 k07 k11 k1", s.name:sub(1, 19))
   end)
 
-  it("is reported the line of what is refused", function()
+  it("gets errors with the line of what is refused", function()
     for text, want in pairs {
       ["local n = 0\nwhile true do n = n + 1 end"] = "attack.lua:2: more than 20000000 ",
       ["return recipe { lr =\nfunction() while true do end end }"] = "attack.lua:2: more than",
@@ -79,7 +79,7 @@ describe("a recipe", function()
     end
   end)
 
-  it("cannot change what the next one sees", function()
+  it("cannot change what the next recipe gets", function()
     all_fail(dir, { "string.format = nil return recipe {} , x.y",
       "recipe.none = 1 return recipe {}", "recipe.x = 1 return recipe {}" })
     attempt(dir, "math.abs = nil string.rep = nil table.insert = nil return recipe {}")
@@ -88,7 +88,7 @@ describe("a recipe", function()
     assert.equal(3, dir:bake("return recipe { steps = math.abs(-3) }").steps)
   end)
 
-  it("that ships bakes in a child as it does in the program", function()
+  it("of ours bakes the same in a child as in the program", function()
     for _, name in ipairs(require("moonreel.recipe.files").shipped_names()) do
       local base = require "moonreel.core.base"
       local path = "recipes/" .. name .. ".lua"
@@ -101,7 +101,7 @@ describe("a recipe", function()
 end)
 
 describe("environment.names", function()
-  it("lists the whole allow-list and nothing that is not there", function()
+  it("lists the whole allow-list and no name that does not exist", function()
     local names = table.concat(require("moonreel.recipe.environment").names(), " ")
     for _, name in ipairs { "math.abs", "string.format", "table.concat",
         "pairs", "recipe", "require" } do

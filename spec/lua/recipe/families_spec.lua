@@ -1,5 +1,5 @@
---- Families of models from a folder outside the tree: they are named like ours, in this process's
--- environment alone; what they made says where they are missing.
+--- Families of models in a folder outside the source tree. They are named like ours, and come only
+-- from this process's environment. Files that were made with a family report when it is missing.
 -- Covers: lua/moonreel/recipe/families.lua lua/moonreel/recipe/registry.lua
 -- lua/moonreel/settings/store.lua lua/moonreel/ckpt/model.lua
 local base = require "moonreel.core.base"
@@ -12,13 +12,13 @@ describe("a family", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  -- output of a program with a folder of families; what it raises is a part of that
+  -- the output of a program with a folder of families; errors are a part of it
   local function run(code, models)
     return process.run({ "/usr/bin/env", "MOONREEL_MODELS=" .. (models or dir.path), "/bin/sh",
       "-c", 'exec "$0" -e "$1" 2>&1', process.program(), code }, "", { deadline_s = 60 }).output
   end
 
-  -- a text encoder of a type, with one field and a part of its own
+  -- a text encoder with a type, one field and a part of its own
   local function write(name, kind)
     dir:write(name .. "/fields.lua", ('return { record = "text_encoder", types = { %s = { help = '
       .. '"a toy" } }, fields = { { "wide", "integer", default = 3, reader = "model", help = '
@@ -38,12 +38,12 @@ describe("a family", function()
     assert.equal("a_toy\t42\tnil\n", run(ASK, "spec/support:" .. dir.path))
     assert.matches("text_encoder%.type = 'toy' is not built in this version; built so far: bytes, "
       .. "t5", run(ASK, ""))
-    -- its fields stand beside ours, with a default
+    -- its fields join ours, with a default
     assert.equal("3\n", run('print(require("moonreel.settings").bake("tiny/demo", {'
       .. '"text_encoder.type=toy"}).text_encoder.wide)'))
   end)
 
-  it("is one of ours by its name, whatever else lies there", function()
+  it("of ours is found by its name, and another family of that name is refused", function()
     assert.equal("moonreel.models.dct", families.of("vae", "dct").module)
     assert.is_nil(families.of("vae", "dct"):open "weights")
     assert.is_table(families.of("text_encoder", "t5"):open "weights")
@@ -55,7 +55,7 @@ describe("a family", function()
       run(ASK, "/nowhere"))
   end)
 
-  it("that is like another one is named with it", function()
+  it("that repeats or contradicts another one is refused, and the error names both", function()
     local bake = 'print(pcall(require("moonreel.settings").bake, "tiny/demo"))'
     write("a_toy", "toy")
     write("b_toy", "toy")
@@ -73,7 +73,7 @@ describe("a family", function()
       run(bake))
   end)
 
-  it("is found by tensors that it alone knows", function()
+  it("is found by tensors that only this family recognises", function()
     local path = dir.path .. "/w.safetensors"
     local row = { name = "toy.weight", dtype = "f32", shape = { 1 }, ptr = "abcd", bytes = 4 }
     require("moonreel.ckpt").write(path, { row })
@@ -91,7 +91,7 @@ describe("a family", function()
       .. "match these tensors", run(ask))
   end)
 
-  it("is asked for by name, and comes from the environment alone", function()
+  it("must be named in a recipe, and MOONREEL_MODELS cannot be set there", function()
     local bake = 'require("moonreel.settings").bake("tiny/demo", {%q})'
     assert.matches('expected one of "bytes", .* %(or that of a family in MOONREEL_MODELS=FOLDER%), '
       .. "or none, got text", run(bake:format("text_encoder.type=toy"), ""))
@@ -100,7 +100,7 @@ describe("a family", function()
       run(bake:format("env.MOONREEL_MODELS=" .. dir.path), ""))
   end)
 
-  it("that is missing is named by what was made with it, with the variable", function()
+  it("that is missing is named when settings that use it are loaded", function()
     write("a_toy", "toy")
     local made = dir.path .. "/settings.json"
     run(('local s = require("moonreel.settings").bake("tiny/demo", {"text_encoder.type=toy"}) '

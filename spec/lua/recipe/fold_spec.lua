@@ -1,7 +1,6 @@
---- Merge rules: what a stronger layer does to a weaker one.
+--- Rules for merging a stronger layer into a weaker one.
 -- Covers: lua/moonreel/recipe/defaults.lua lua/moonreel/recipe/late.lua
--- lua/moonreel/recipe/layer.lua
--- lua/moonreel/recipe/marker.lua lua/moonreel/recipe/view.lua
+-- lua/moonreel/recipe/layer.lua lua/moonreel/recipe/marker.lua lua/moonreel/recipe/view.lua
 local folder = require "spec.support.folder"
 
 describe("merging", function()
@@ -9,7 +8,7 @@ describe("merging", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  -- bake a child over a base
+  -- bakes a child over a base
   local function over(base, child, overrides)
     dir:write("base.lua", "return recipe " .. base)
     return dir:bake('return recipe.extend("./base") ' .. child, overrides)
@@ -19,7 +18,7 @@ describe("merging", function()
     return dir:fault('return recipe.extend("./base") ' .. child, overrides)
   end
 
-  it("merges records by field and open maps by key, replaces lists whole", function()
+  it("combines records by field and open maps by key, and replaces lists", function()
     local s = over('{ optim = { lr = 1, betas = { 0.8, 0.9 } }, bucket_config = { ["256"] = { [1] '
       .. '= { 1.0, 4 }, [51] = { 0.5, 2 } } } }',
       '{ optim = { eps = 2, betas = { 0.1, 0.2 } }, bucket_config = { ["256"] = { [51] = { 0.25, 1 } }, ["512"] = { [1] = { 1, 1 } } } }')
@@ -30,7 +29,7 @@ describe("merging", function()
       ["512"] = { [1] = { 1.0, 1 } } }, s:get("bucket_config"))
   end)
 
-  it("recipe.remove goes back to the default, or takes an entry out", function()
+  it("resets a field to its default, or removes an entry, by recipe.remove", function()
     local s = over('{ lr = 1, mask_ratios = { random = 0.5, identity = 0.5 }, bucket_config = { a '
       .. '= { [1] = { 1, 1 } }, b = { [1] = { 1, 1 } } } }',
       "{ lr = recipe.remove, mask_ratios = recipe.remove, bucket_config = { a = recipe.remove } }")
@@ -39,8 +38,7 @@ describe("merging", function()
     assert.same({ b = { [1] = { 1.0, 1 } } }, s:get("bucket_config"))
   end)
 
-  it("recipe.remove of a record takes all of it back, and an entry that is out is not there for "
-    .. "functions either", function()
+  it("resets a record by recipe.remove, and functions do not see removed entries", function()
     local s = over("{ optim = { lr = 1, eps = 3, betas = { 0.1, 0.2 } } }",
       "{ optim = recipe.remove }")
     assert.same({ 1e-4, 1e-8, 0.9 }, { s.optim.lr, s.optim.eps, s.optim.betas[1] })
@@ -53,7 +51,7 @@ describe("merging", function()
       { s:removed()[1].path, s:removed()[2].path })
   end)
 
-  it("recipe.none is none, where the field allows it, also inside lists", function()
+  it("sets a field to none by recipe.none if the field allows it, also inside lists", function()
     local s = over('{ warmup_steps = 5, bucket_config = { a = { [1] = { 1, 1 } } } }',
       "{ warmup_steps = recipe.none, bucket_config = { a = { [1] = { 0.0, recipe.none } } } }")
     assert.is_nil(s.warmup_steps)
@@ -69,38 +67,38 @@ describe("merging", function()
     assert.equal("main.lua:1: optim: expected a table of fields, got none", fault)
   end)
 
-  it("a map that was none takes entries again", function()
+  it("adds entries to a map that was none", function()
     local s = over('{ mask_ratios = recipe.none }', "{ mask_ratios = { random = 1 } }")
     assert.same({ random = 1.0 }, s:get("mask_ratios"))
   end)
 
-  it("recipe.replace drops what is inherited: maps start empty, records at their defaults",
+  it("drops inherited values by recipe.replace: maps become empty, records default",
     function()
     local s = over('{ optim = { lr = 1, eps = 3 }, mask_ratios = { random = 0.5, image_head = 0.1 '
       .. '} }',
       "{ optim = recipe.replace { lr = 2 }, mask_ratios = recipe.replace { identity = 1 } }")
     assert.same({ 2.0, 1e-8 }, { s.optim.lr, s.optim.eps })
     assert.same({ identity = 1.0 }, s:get("mask_ratios"))
-    -- a default map is dropped as well
+    -- default maps are dropped as well
     assert.same({ small = { pixels = 4, aspects = { { 1.0, 2, 2 } } } },
       dir:bake("return recipe { resolutions = recipe.replace { small = { pixels = 4, aspects = { { "
         .. "1, 2, 2 } } } } }"):get("resolutions"))
   end)
 
-  it("an entry of a default map that was replaced has nothing of the default", function()
+  it("gives no default to an entry of a default map that was replaced", function()
     local s = dir:bake('return recipe { resolutions = recipe.replace { ["144p"] = { pixels = 5 } '
       .. '} }')
     assert.same({ ["144p"] = { pixels = 5 } }, s:get("resolutions"))
   end)
 
-  it("entries merge over a default map", function()
+  it("adds entries to a default map", function()
     local s = dir:bake('return recipe { resolutions = { small = { pixels = 4, aspects = { { 1, 2, '
       .. '2 } } } } }')
     assert.equal(4, s.resolutions.small.pixels)
     assert.equal(36864, s.resolutions["144p"].pixels)
   end)
 
-  it("changing type over inherited fields of another type proposes replace", function()
+  it("proposes replace when type changes over inherited fields of another type", function()
     local base = '{ vae = { type = "OpenSoraVAE_V1_2", micro_frame_size = 17 } }'
     local code, fault = fault_over(base, '{ vae = { type = "dct" } }')
     assert.equal(3, code)
@@ -112,27 +110,27 @@ describe("merging", function()
     assert.equal("OpenSoraVAE_V1_2", over(base, "{}").vae.type)
   end)
 
-  it("changing type over an inherited field of another kind proposes replace as well", function()
+  it("proposes replace when type changes over an inherited field of another kind", function()
     local base = '{ model = { type = "STDiT3",\n patch_size = { 1, 1, 1 } } }'
     local _, fault = fault_over(base, '{ model = { type = "flux" } }')
     assert.equal('base.lua:2: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }; '
       .. 'its type is "flux" by main.lua:1\n' ..
       '  try: model = recipe.replace { type = "flux", ... }, which drops inherited fields', fault)
     assert.equal(2, over(base, '{ model = recipe.replace { type = "flux" } }').model.patch_size)
-    -- no such advice where the same file says both
+    -- no proposal when the same file sets both
     local _, own = fault_over("{}", '{ model = { type = "flux", patch_size = { 1, 1, 1 } } }')
     assert.equal("main.lua:1: model.patch_size: expected integer of at least 1, got { 1, 1, 1 }",
       own)
   end)
 
-  it("the defaults of a record follow its type", function()
+  it("takes the defaults of a record from its type", function()
     assert.equal(1872,
       dir:bake('return recipe { model = { type = "STDiT3-3B/2" } }').model.hidden_size)
     assert.equal(1152, dir:bake("return recipe {}").model.hidden_size)
     assert.equal(1872, dir:bake("return recipe {}", { "model.type=STDiT3-3B/2" }).model.hidden_size)
   end)
 
-  it("checks also what a stronger layer hides", function()
+  it("also checks values that a stronger layer hides", function()
     local code, fault = fault_over('{ lr = "fast" }', "{ lr = 1 }")
     assert.equal(3, code)
     assert.equal('base.lua:1: optim.lr: expected number of at least 0, got text "fast"', fault)
@@ -144,7 +142,7 @@ describe("kinds", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("take integral numbers of either subtype as integers, any number as a double", function()
+  it("accept integral numbers of either subtype as integers, any number as a double", function()
     local s = dir:bake("return recipe { seed = 1024^2, epochs = 1e3, lr = 4 }")
     assert.equal("integer", math.type(s.seed))
     assert.equal(1048576, s.seed)
@@ -152,7 +150,7 @@ describe("kinds", function()
     assert.equal("float", math.type(s.optim.lr))
   end)
 
-  it("blame the line of a wrong kind", function()
+  it("report the line of a wrong kind", function()
     for text, want in pairs {
       ["seed = 1.5"] = "seed: expected integer of at least 0, got number 1.5",
       ['seed = "7"'] = 'seed: expected integer of at least 0, got text "7"',
@@ -197,7 +195,7 @@ describe("kinds", function()
     end
   end)
 
-  it("map spellings layer by layer, so the later layer wins whatever its spelling", function()
+  it("map spellings layer by layer, so the later layer wins under any spelling", function()
     dir:write("base.lua", "return recipe { optim = { lr = 1, eps = 1 } }")
     local s = dir:bake('return recipe.extend("./base") { lr = 2, ["adam-eps"] = 3, dataset = { '
       .. '["data-path"] = "x" }, grad_ckpt_setting = { 1, 2 } }')
@@ -215,7 +213,7 @@ describe("late-bound values", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("see the final recipe, after all overrides, under every spelling", function()
+  it("get the final recipe, after all overrides, under every spelling", function()
     local text = "return recipe { lr = 1, epochs = 2, warmup_steps = function(r) return r.epochs * "
       .. "80 + r.lr + r.optim.lr end }"
     assert.equal(162, dir:bake(text).warmup_steps)
@@ -234,7 +232,7 @@ describe("late-bound values", function()
     assert.same({ { 1.0, 4 }, { 1.0, 4 }, { 1.0, 1 } }, s:get("bucket_config.a"))
   end)
 
-  it("cannot change a default by what they get", function()
+  it("cannot change a default through their arguments", function()
     dir:bake("return recipe { optim = function(r, was) was.betas[1] = 0.25 return { lr = 1 } end }")
     assert.equal(0.9, dir:bake("return recipe {}").optim.betas[1])
   end)
@@ -246,7 +244,7 @@ describe("late-bound values", function()
     assert.equal(12.0, s.optim.lr)
   end)
 
-  it("of maps and records merge as tables do, command-line keys beneath them apply afterwards",
+  it("of maps and records merge as tables do, before keys of the command line",
     function()
     dir:write("a.lua", "return recipe { optim = { lr = 1, eps = 7 }, mask_ratios = { random = 0.5, "
       .. "image_head = 0.5 } }")
@@ -274,12 +272,12 @@ describe("late-bound values", function()
     assert.equal(1, s.bucket_config.a[2][2])
   end)
 
-  it("stand inside lists too", function()
+  it("may be elements of lists", function()
     assert.same({ 0.5, 0.75 }, dir:bake("return recipe { lr = 0.5, optim = { betas = { function(r) "
       .. "return r.lr end, 0.75 } } }"):get("optim.betas"))
   end)
 
-  it("walk maps in key order and cannot change the final recipe", function()
+  it("iterate over maps in key order and cannot change the final recipe", function()
     local s = dir:bake([[return recipe { bucket_config = { b = { [1] = { 1, 1 } }, a = { [10] = { 1, 1 }, [9] = { 1, 1 } } },
       name = function(r) local s = "" for k, v in pairs(r.bucket_config) do s = s .. k for n in pairs(v) do s = s .. n end end return s end }]])
     assert.equal("a910b1", s.name)
@@ -289,7 +287,7 @@ describe("late-bound values", function()
     assert.matches("optim%.lrr is not a field, did you mean 'optim%.lr'%?", fault)
   end)
 
-  it("that go round in a circle print it", function()
+  it("that depend on each other in a cycle are refused with the cycle", function()
     local code, fault = dir:fault("return recipe {\n  steps = function(r) return r.epochs end,\n  "
       .. "epochs = function(r) return r.seed end,\n  seed = function(r) return r.steps end }")
     assert.equal(3, code)
@@ -301,7 +299,7 @@ describe("late-bound values", function()
       .. "optim%.lr$", fault)
   end)
 
-  it("refuse nil, functions and wrong kinds as results", function()
+  it("may not return nil, functions or wrong kinds", function()
     local _, fault = dir:fault("return recipe {\n  lr = function() end }")
     assert.matches("^main%.lua:2: optim%.lr: the function returned nil; try: recipe%.none", fault)
     _, fault = dir:fault("return recipe { lr = function() return function() end end }")
@@ -312,7 +310,7 @@ describe("late-bound values", function()
     assert.matches("main%.lua:2: optim%.lr: .*no rate", fault)
   end)
 
-  it("tell what they were computed from", function()
+  it("record which fields they read", function()
     local s = dir:bake("return recipe { warmup_steps = function(r) return r.epochs * r.steps end }")
     local chain = s:chain("warmup_steps")
     assert.same({ "epochs", "steps" }, chain[#chain].reads)

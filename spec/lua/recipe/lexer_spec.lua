@@ -1,4 +1,4 @@
---- Words of Lua source with their lines.
+--- Tokens of Lua source with their lines.
 local lexer = require "moonreel.recipe.lexer"
 
 local function texts(source)
@@ -10,11 +10,11 @@ local function texts(source)
 end
 
 describe("lexer.words", function()
-  it("leaves out comments of every form", function()
+  it("leaves out comments of all forms", function()
     assert.equal("a b c d", texts("a --x\nb --[[ y\n z ]] c --[==[ ]] ]==] d -- end"))
   end)
 
-  it("keeps texts whole, whatever they hold", function()
+  it("keeps strings whole, whatever they contain", function()
     assert.same({ [["a}\"--"]], [['{']], "[[ ] ]]", "[=[ ]] ]=]" },
       (function()
         local out = {}
@@ -25,7 +25,7 @@ describe("lexer.words", function()
       end)())
   end)
 
-  it("counts lines through long texts, comments and escaped line ends", function()
+  it("counts lines through long strings, comments and escaped line ends", function()
     local words = lexer.words("a = [[\n\n]]\nb = 'x\\\ny' --[[\n]] c\n'\\z\n  q' d")
     local lines = {}
     for _, word in ipairs(words) do
@@ -37,11 +37,11 @@ describe("lexer.words", function()
     assert.equal(8, lines.d)
   end)
 
-  it("takes numbers with exponents and hex as one word", function()
+  it("reads numbers with exponents and hexadecimal numbers as one token", function()
     assert.equal("1e-3 + 0x1p-4 - .5 .. 3. , 0xA.8p+1", texts("1e-3+0x1p-4-.5 .. 3., 0xA.8p+1"))
   end)
 
-  it("skips a first line for the shell", function()
+  it("skips a first line that starts with #", function()
     assert.equal("return 1", texts("#!/usr/bin/env moonreel\nreturn 1"))
   end)
 end)

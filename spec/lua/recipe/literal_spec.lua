@@ -1,9 +1,9 @@
---- One reader for Lua, Python and JSON literals.
+--- One reader for literals of Lua, Python and JSON.
 local literal = require "moonreel.recipe.literal"
 local marker = require "moonreel.recipe.marker"
 
 describe("literal.read", function()
-  it("takes the three spellings of a list", function()
+  it("reads the three spellings of a list", function()
     for _, text in ipairs { "{4,6,6}", "[4,6,6]", "(4, 6, 6)", "[4, 6, 6,]", " { 4 ; 6 ; 6 } " } do
       assert.same({ 4, 6, 6 }, (literal.read(text)))
     end
@@ -11,7 +11,7 @@ describe("literal.read", function()
     assert.same({}, (literal.read "[]"))
   end)
 
-  it("takes the four spellings of a table", function()
+  it("reads the four spellings of a table", function()
     local want = { [1] = { 1.0, 2 }, a = true }
     assert.same(want, (literal.read "{1: (1.0, 2), 'a': True}"))
     assert.same(want, (literal.read '{"a": true, 1: [1.0, 2]}'))
@@ -19,7 +19,7 @@ describe("literal.read", function()
     assert.same(want, (literal.read "{[1]={1.0,2},['a']=true}"))
   end)
 
-  it("reads words, none and texts", function()
+  it("reads words, none and text", function()
     assert.equal(marker.none, literal.read "None")
     assert.equal(marker.none, literal.read "null")
     assert.is_false(literal.read "False")
@@ -40,7 +40,7 @@ describe("literal.read", function()
     end
   end)
 
-  it("evaluates nothing and says where it stopped", function()
+  it("evaluates nothing and reports where it stopped", function()
     for text, problem in pairs { ["2^10"] = "unexpected '^' at character 2",
         ["os.exit()"] = "text needs quotes: 'os.exit' at character 1",
       ["{1, 2"] = "missing } at character 6", ["{1 2}"] = "expected , or } at character 4",

@@ -1,4 +1,4 @@
---- Files, parents, and what plain Lua would drop without a word.
+--- Files, parents, and errors that plain Lua would ignore.
 -- Covers: lua/moonreel/recipe/fault.lua lua/moonreel/recipe/files.lua
 -- lua/moonreel/recipe/place.lua
 local folder = require "spec.support.folder"
@@ -15,9 +15,9 @@ describe("recipe files", function()
     assert.same({ 3.0, 2, 1 }, { s.optim.lr, s.seed, s.epochs })
   end)
 
-  it("come once each, after their own ancestors", function()
-    -- a diamond: left sets seed, right inherits it from the root and must not bring the root's
-    -- value back
+  it("are merged once each, after their own ancestors", function()
+    -- A diamond: left sets seed. Right inherits seed from the root and must not bring back the
+    -- root's value.
     dir:write("root.lua", "return recipe { seed = 1, epochs = 1 }")
     dir:write("left.lua", 'return recipe.extend("./root") { seed = 2 }')
     dir:write("right.lua", 'return recipe.extend("./root") { epochs = 3 }')
@@ -34,11 +34,11 @@ describe("recipe files", function()
     local s = dir:bake('return recipe.extend("./top", "./x/base", "./y/base") { steps = '
       .. 'require("./lib/n").nine }')
     assert.same({ 5, 9, 9 }, { s.seed, s.epochs, s.steps })
-    -- one file under two names is one ancestor
+    -- one file under two paths is one ancestor
     assert.equal(3, #s:chain("seed"))
   end)
 
-  it("have what they require for themselves: none sees what another one changes", function()
+  it("get private copies of the files that they require", function()
     dir:write("lib.lua", "local t = { lr = 1, betas = { 0.5, 0.5 } }\n"
       .. "return { optim = t, change = function(x) t.lr = x end }")
     dir:write("base.lua", 'local lib = require("./lib")\nlib.optim.betas[1] = 0.25\nlib.change(2)\n'
@@ -52,7 +52,7 @@ describe("recipe files", function()
     assert.equal("2.0", chain[#chain - 1].value)
   end)
 
-  it("go round in a circle with an error that prints it", function()
+  it("that form a cycle are refused with the cycle", function()
     dir:write("a.lua", 'return recipe.extend("./b") {}')
     dir:write("b.lua", 'return recipe.extend("./a") {}')
     local code, fault = dir:fault('return recipe.extend("./a") {}')
@@ -74,8 +74,7 @@ describe("recipe files", function()
     assert.matches("in opposite orders", fault)
   end)
 
-  it("of shipped names are read from a path that holds one, and from nowhere else when it is a "
-    .. "path", function()
+  it("with the name of a shipped one are read from a path, if that is given", function()
     dir:write("recipes/tiny/demo.lua", "return recipe { lr = 0.25 }")
     for _, name in ipairs { "recipes/tiny/demo", "recipes/tiny/demo.lua", "./recipes/tiny/demo",
         dir.path .. "/recipes/tiny/demo" } do
@@ -91,7 +90,7 @@ describe("recipe files", function()
     end
   end)
 
-  it("that do not exist are named, with what was tried and a near name", function()
+  it("that do not exist are named, with the searched path and the nearest name", function()
     local code, fault = dir:fault('return recipe.extend("./nothing") {}')
     assert.equal(3, code)
     assert.matches("main%.lua:1: there is no file nothing%.lua; '%./' and '%.%./' are relative to "
@@ -101,7 +100,7 @@ describe("recipe files", function()
     assert.matches("main%.lua:1: no recipe 'tiny/demoo', did you mean 'tiny/demo'%?", fault)
   end)
 
-  it("return a recipe or are refused", function()
+  it("that return no recipe are refused", function()
     local _, fault = dir:fault("return { lr = 1 }")
     assert.equal("main.lua: a recipe returns `recipe {...}` or `recipe.extend(...) {...}`; this "
       .. "file returns something else", fault)
@@ -117,21 +116,21 @@ describe("recipe tables", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("refuse a field written nil", function()
+  it("refuse a field whose value is nil", function()
     local code, fault = dir:fault("return recipe {\n  seed = 1,\n  steps = ({}).x,\n}")
     assert.equal(3, code)
     assert.matches(
       "^main%.lua:3: 'steps' is nil, which Lua drops silently; try: recipe%.none", fault)
   end)
 
-  it("refuse a list element written nil, at both ends", function()
+  it("refuse a list element whose value is nil, at both ends", function()
     local _, fault = dir:fault("local a\nreturn recipe { optim = { betas = {\n a and 1, 0.9 } } }")
     assert.matches("^main%.lua:3: element %[1%] is nil", fault)
     _, fault = dir:fault("local a\nreturn recipe { optim = { betas = { 0.9,\n a } } }")
     assert.matches("^main%.lua:3: element %[2%] is nil", fault)
   end)
 
-  it("refuse a key twice, also a computed one", function()
+  it("refuse a duplicate key, also a computed one", function()
     local _, fault = dir:fault("return recipe {\n  seed = 1,\n  lr = 2,\n  seed = 3 }")
     assert.matches("^main%.lua:4: 'seed' is written twice in one table, first at line 2", fault)
     _, fault = dir:fault('return recipe {\n  seed = 1,\n  ["se" .. "ed"] = 3 }')
@@ -158,7 +157,7 @@ describe("recipe tables", function()
   end)
 end)
 
-describe("places", function()
+describe("places of values", function()
   local dir
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
@@ -167,7 +166,7 @@ describe("places", function()
     return (s:origin(path):gsub("^.*/(main%.lua)", "%1"):gsub("at /.-/(lib)", "at %1"))
   end
 
-  it("are those of the key, whatever stands around it", function()
+  it("are those of the key, whatever surrounds it", function()
     local s = dir:bake("return recipe {\n  seed = 1, epochs = 2,\n  optim = {\n    lr = 1,\n    "
       .. "betas = {\n      0.9,\n      0.99 },\n  },\n}")
     assert.equal("main.lua:2", origin(s, "epochs"))
@@ -175,7 +174,7 @@ describe("places", function()
     assert.equal("main.lua:5", origin(s, "optim.betas"))
   end)
 
-  it("of keys set by code are the constructor's", function()
+  it("of keys that code sets are the line of the constructor", function()
     local s = dir:bake("local t = {\n  lr = 1,\n  eps = 2 }\nt.lr = 5\nt.weight_decay = "
       .. "0.1\nreturn recipe {\n  optim = t }")
     assert.equal("main.lua:1", origin(s, "optim.lr"))
@@ -183,7 +182,7 @@ describe("places", function()
     assert.equal("main.lua:1", origin(s, "optim.weight_decay"))
   end)
 
-  it("of what a helper built are both", function()
+  it("of tables that a helper file built are both lines", function()
     dir:write("lib/b.lua", 'return {\n  small = {\n    ["256"] = {\n      [1] = { 1.0, 4 } } } }')
     local s = dir:bake('return recipe {\n  seed = 1,\n  bucket_config = require("./lib/b").small }')
     assert.equal("main.lua:3 (built at lib/b.lua:4)", origin(s, "bucket_config.256.1"))

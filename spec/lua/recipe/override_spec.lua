@@ -9,7 +9,7 @@ describe("overrides", function()
 
   local function get(path, ...) return dir:bake(plain, { ... }):get(path) end
 
-  it("read values by the field's kind", function()
+  it("read values by the kind of the field", function()
     assert.equal(0.0003, get("lr", "lr=3e-4"))
     assert.equal(1000, get("epochs", "epochs=1e3"))
     assert.equal(1000, get("epochs", "--epochs=1_000"))
@@ -28,7 +28,7 @@ describe("overrides", function()
     assert.same({ 1, { a = 2 } }, get("user.note", "user.note=[1, {'a': 2}]"))
   end)
 
-  it("reach into maps, records and lists", function()
+  it("set values inside maps, records and lists", function()
     assert.same({ 0.5, 3 }, get("bucket_config.144px_ar1:1.1",
       "bucket_config.144px_ar1:1.1={0.5, 3}"))
     assert.same({ 1.0, 8 }, get("bucket_config.144px_ar1:1.1", "bucket_config.144px_ar1:1.1.2=8"))
@@ -39,7 +39,7 @@ describe("overrides", function()
     assert.same({ 3.0, 2.0 }, { s.optim.lr, s.optim.eps })
   end)
 
-  it("remove and replace with the words of the language", function()
+  it("accept remove and replace", function()
     local base = "return recipe { lr = 1, name = 'x', grad_checkpoint = false, "
       .. "optim = { eps = 3 }, mask_ratios = { random = 0.5, identity = 0.5 } }"
     local function baked(...) return dir:bake(base, { ... }) end
@@ -59,7 +59,7 @@ describe("overrides", function()
     assert.same({ ["9"] = { [4] = { 1.0, 2 } } },
       dir:bake(plain, { 'bucket_config=recipe.replace{"9": {"4": (1, 2)}}' }):get("bucket_config"))
     assert.equal("recipe.previous", baked("ckpt_path=recipe.previous").ckpt_path)
-    -- a later argument goes on from there
+    -- a later argument continues from there
     assert.same({ 0.25 }, { baked("mask_ratios=recipe.remove", "mask_ratios.random=0.25")
       .mask_ratios.random })
     local code, fault = dir:fault(base, { "optim.betas.1=recipe.remove" })
@@ -71,7 +71,7 @@ describe("overrides", function()
     assert.matches("optim%.lr: expected number of at least 0, got recipe%.previous", fault)
   end)
 
-  it("apply in order: the last one wins and both are in the chain", function()
+  it("apply in order: the last one wins, and both are in the chain", function()
     local s = dir:bake(plain, { "lr=1", "optim.lr=2", "lr=3" })
     assert.equal(3.0, s.optim.lr)
     local chain = s:chain("lr")
@@ -79,7 +79,7 @@ describe("overrides", function()
       { chain[1].at, chain[2].at, chain[3].at, chain[4].at })
   end)
 
-  it("name what is wrong and exit 2", function()
+  it("report what is wrong and exit with 2", function()
     for argument, want in pairs {
       ["lrr=1"] = "lrr=1: lrr is not a field, did you mean 'lr'?",
       ["model.dept=1"] = "model.dept=1: model.dept is not a field, did you mean 'model.depth'?",
@@ -118,7 +118,7 @@ describe("overrides", function()
     end
   end)
 
-  it("leave recipe errors at exit 3", function()
+  it("leave the exit code of recipe errors at 3", function()
     assert.equal(3, (dir:fault("return recipe { lr = 'x' }", { "epochs=1" })))
   end)
 end)

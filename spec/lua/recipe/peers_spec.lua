@@ -1,4 +1,4 @@
---- Names of other trainers: taken where they mean the same, else answered with the right field.
+--- Names of other trainers: accepted when they mean the same, else answered with the right field.
 -- Covers: lua/moonreel/recipe/peers.lua lua/moonreel/recipe/registry.lua
 -- lua/moonreel/recipe/words.lua
 local base = require "moonreel.core.base"
@@ -15,7 +15,7 @@ local function of(name)
 end
 
 describe("names of other trainers", function()
-  it("are spellings of fields that are there, and hide none", function()
+  it("are spellings of existing fields, and hide no field", function()
     local root, seen = registry.get().root, {}
     for path, names in pairs(peers.same) do
       assert.equal("= " .. path, of(path))
@@ -28,22 +28,22 @@ describe("names of other trainers", function()
     end
   end)
 
-  it("are answered where they mean something else, by names that are no fields", function()
+  it("with another meaning are answered, and are no fields", function()
     for _, name in ipairs(peers.answered()) do
-      -- records that have the name of a text elsewhere are answered for the text alone
+      -- names of our records that are text elsewhere are answered only for text values
       if not registry.resolve(registry.get().root, name) then
         assert.equal(("%s is not a field: %s"):format(name, peers.answer(name)), of(name))
       end
     end
   end)
 
-  it("are each known: a spelling of a field, or answered", function()
+  it("are all either a spelling of a field or answered", function()
     for name in base.read_file("spec/lua/recipe/peer_names.txt"):gmatch "%S+" do
       assert.is_truthy(peers.names[name] or peers.answer(name), name)
     end
   end)
 
-  it("name fields of ours in their answers", function()
+  it("have answers that name existing fields", function()
     local seen = 0
     for _, name in ipairs(peers.answered()) do
       for word in peers.answer(name):gmatch("%f[%w_.]([%l_]+%.[%l_]+)%f[^%w_.']") do
@@ -55,7 +55,7 @@ describe("names of other trainers", function()
     assert.is_true(seen > 100, seen)
   end)
 
-  it("are found as people bring them", function()
+  it("are found with prefixes and in other notations", function()
     for name, want in pairs { ["trainer.max_epochs"] = ", did you mean 'epochs'?",
         ["model.optimizer.lr"] = ", did you mean 'optim.lr'?",
         ["wandb.project"] = ", did you mean 'wandb_project'?",
@@ -79,7 +79,7 @@ describe("names of other trainers", function()
     end
   end)
 
-  it("are answered by their words where no list has them", function()
+  it("that no list has are answered by their words", function()
     for _, name in ipairs(words.models()) do
       local path = registry.resolve(registry.get().root, name) or name:find(".", 1, true)
       assert.is_truthy(path or peers.answer(name), name)
@@ -118,7 +118,7 @@ describe("names of other trainers", function()
       of "nothing_like_it")
   end)
 
-  it("work in recipes, and two of one field in a layer are an error", function()
+  it("work in recipes, and two spellings of one field in a layer are an error", function()
     local dir <close> = folder.new()
     local s = dir:bake([[return recipe.extend("tiny/demo") { lrate = 3e-4,
       optimizer = { betas = { 0.9, 0.95 } }, max_train_steps = 7 }]],

@@ -1,7 +1,6 @@
---- The registry itself: every row is complete and no two are in each other's way.
+--- The registry: each row is complete, and no two rows conflict.
 -- Covers: lua/moonreel/*/*_fields.lua lua/moonreel/models/*/fields.lua
--- lua/moonreel/recipe/fields/*.lua
--- lua/moonreel/recipe/kinds.lua
+-- lua/moonreel/recipe/fields/*.lua lua/moonreel/recipe/kinds.lua
 local kinds = require "moonreel.recipe.kinds"
 local registry = require "moonreel.recipe.registry"
 local when = require "moonreel.recipe.when"
@@ -9,7 +8,7 @@ local when = require "moonreel.recipe.when"
 describe("registry", function()
   local all = registry.get()
 
-  it("has a help text, a known effect and a resume rule in every row", function()
+  it("has a help text, a known effect and a resume rule in each row", function()
     for _, row in ipairs(all.rows) do
       assert.is_true(type(row.help) == "string" and #row.help > 2, row.path)
       assert.is_truthy(({ run = true, speed = true, nothing = true })[row.affects], row.path)
@@ -18,7 +17,7 @@ describe("registry", function()
     end
   end)
 
-  it("has only row keys that something reads", function()
+  it("has only keys that some code reads", function()
     local known = {}
     for word in ("default help unit min max choices none reader spellings affects resume position "
         .. "when word no_meaning path types"):gmatch("%S+") do
@@ -31,7 +30,7 @@ describe("registry", function()
     end
   end)
 
-  it("has defaults and presets that fit their own rows", function()
+  it("has defaults and presets that their own rows accept", function()
     for _, row in ipairs(all.rows) do
       local schema = kinds.schema(row[2], row)
       if row.default ~= nil and type(row.default) ~= "function" and schema.tag ~= "map" then
@@ -69,7 +68,7 @@ describe("registry", function()
     end
   end)
 
-  it("has conditions on fields that exist, with values that fit", function()
+  it("has conditions on existing fields with valid values", function()
     for _, row in ipairs(all.rows) do
       if row.when then
         for _, condition in ipairs(when.conditions(row)) do
@@ -85,7 +84,7 @@ describe("registry", function()
     end
   end)
 
-  it("names no field as the settings object names its methods", function()
+  it("has no field with the name of a method of settings", function()
     for _, name in ipairs { "get", "origin", "chain", "leaves", "plain",
         "to_json", "to_recipe", "require_readers", "hash", "recipe", "notes" } do
       assert.is_nil(registry.field(all.root, name))

@@ -1,7 +1,7 @@
---- Constructors that tell their lines; the meaning of the code stays.
+--- Constructors report their lines, and the code keeps its meaning.
 local rewrite = require "moonreel.recipe.rewrite"
 
--- run rewritten code with hooks that only pass values on
+-- runs rewritten code with hooks that only pass values on
 local function run(source)
   local code, constructors = rewrite.source(source)
   local env = setmetatable({
@@ -13,7 +13,7 @@ local function run(source)
 end
 
 describe("rewrite.source", function()
-  it("keeps what the code means", function()
+  it("keeps the meaning of the code", function()
     local value = run [[
       local function f(t) return #t end
       local k = "b"
@@ -35,7 +35,7 @@ describe("rewrite.source", function()
     assert.same({ { 1 }, 2 }, { value[1]() })
   end)
 
-  it("takes a constructor behind another argument as the argument of a call", function()
+  it("does not take a constructor after another argument for a call with one argument", function()
     local value = run [=[
       local function f(a) return function(b) return { a, b } end end
       return { f "x" { 1 }, f 'x' { 2 }, f [[x]] { 3 }, f { 4 } { 5 }, f { 6 } "x" }
@@ -44,13 +44,13 @@ describe("rewrite.source", function()
       { { 6 }, "x" } }, value)
   end)
 
-  it("moves nothing to another line", function()
+  it("moves no code to another line", function()
     local source = "local a = {\n  1,\n  x = { 2 },\n}\nreturn a\n"
     local _, _, code = run(source)
     assert.equal(select(2, source:gsub("\n", "")), select(2, code:gsub("\n", "")))
   end)
 
-  it("knows line and key of every item, also behind functions with commas", function()
+  it("reports line and key of each item, also after functions that contain commas", function()
     local _, constructors = run("return {\n  a = 1,\n  [\"b c\"] = function(x, y)\n    local p, q "
       .. "= x, y\n    return p\n  end,\n  5, [3] = 1,\n  [1 + 1] = 0,\n}")
     local items = constructors[1].items
@@ -59,7 +59,7 @@ describe("rewrite.source", function()
       { line = 8, computed = true } }, items)
   end)
 
-  it("knows that a call or ... at the end may give any number of values", function()
+  it("handles a final call or ... that returns any number of values", function()
     local _, constructors = run("local function f() end local t = { f() } local u = { 1 } return { "
       .. "t, u, { select(2, 1) } }")
     assert.is_true(constructors[1].items[1].open_ended)

@@ -1,6 +1,6 @@
---- What a recipe cannot do. Each attempt bakes as a user's file does: in a child process with
--- limits. It ends with the recipe's error (exit 3), within a second of processor time and 256 MiB,
--- and no canary file is read.
+--- What a recipe cannot do. Each attempt is baked like a user's file, in a child process with
+-- limits. It ends with a recipe error (exit 3), within a second of processor time and 256 MiB, and
+-- reads no canary file.
 -- Covers: lua/moonreel/settings/child.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -142,7 +142,7 @@ describe("a recipe's attempt on", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- bake texts; what each child gave and used
+  -- bakes texts; returns the output and the resources of each child
   local function bake(texts)
     local words = { process.program(), "spec/support/attempts.lua" }
     for i, text in ipairs(texts) do
@@ -155,7 +155,7 @@ describe("a recipe's attempt on", function()
   end
 
   for what, list in pairs(attempts) do
-    it(what .. " fails, soon and small", function()
+    it(what .. " fails within its limits of time and memory", function()
       assert.is_true(#list >= 6)
       for i, done in ipairs(bake(list)) do
         local text = list[i]
@@ -168,7 +168,7 @@ describe("a recipe's attempt on", function()
     end)
   end
 
-  it("a busy machine is not blamed on the recipe", function()
+  it("a busy machine does not count against the recipe", function()
     local child = require "moonreel.settings.child"
     local allowed = child.deadline_s
     finally(function() child.deadline_s = allowed end)
@@ -178,7 +178,7 @@ describe("a recipe's attempt on", function()
       require("moonreel.settings").bake, path, {})
   end)
 
-  it("nothing passes: 30 legal recipes of real size stay far below the limits", function()
+  it("no limit stops 30 legal recipes of real size", function()
     -- 10 resolutions x 20 lengths, helpers, loops, late-bound values, 4 ancestors
     dir:write("lib/table.lua", [[
       local function entry(keep, batch) return { keep, math.max(1, batch // 1) } end

@@ -1,4 +1,4 @@
---- From a recipe to settings: the object, its text forms, its hash.
+--- From a recipe to settings: the object, its text forms and its hash.
 -- Covers: lua/moonreel/settings/frozen.lua lua/moonreel/settings/init.lua
 -- lua/moonreel/settings/store.lua lua/moonreel/settings/restore.lua
 local base = require "moonreel.core.base"
@@ -21,7 +21,7 @@ describe("settings", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("answer by nested field, by path and by spelling; none is nil", function()
+  it("are read by nested field, by path and by spelling; a value of none is nil", function()
     local s = dir:bake(body)
     assert.equal(1e-3, s.optim.lr)
     assert.equal(1e-3, s:get("lr"))
@@ -44,19 +44,19 @@ describe("settings", function()
       assert.is_false(ok)
       assert.matches("settings cannot be changed", tostring(fault))
     end
-    -- a copy that was handed out is the caller's own
+    -- callers may change the copies that they get
     s:get("model.patch_size")[1] = 5
     assert.equal(1, s.model.patch_size[1])
   end)
 
-  it("refuse names that no field has, with the nearest", function()
+  it("refuse unknown names, with the nearest known one", function()
     local s = dir:bake(body)
     local ok, fault = pcall(function() return s.optim.lrr end)
     assert.is_false(ok)
     assert.matches("settings have no field 'optim%.lrr', did you mean 'lr'%?", fault)
   end)
 
-  it("can be walked in order", function()
+  it("are iterated in order", function()
     local keys = {}
     for key in pairs(dir:bake(body).bucket_config["256"]) do
       keys[#keys + 1] = key
@@ -64,7 +64,7 @@ describe("settings", function()
     assert.same({ 1, 51, 102 }, keys)
   end)
 
-  it("name the line of every value", function()
+  it("have the line of every value", function()
     local s = dir:bake(body, { "seed=8" })
     assert.matches("main%.lua:2$", s:origin("lr"))
     assert.matches("main%.lua:4$", s:origin("bucket_config.256.51"))
@@ -73,7 +73,7 @@ describe("settings", function()
     assert.equal("default of STDiT3", s:origin("model.num_heads"))
   end)
 
-  it("come back from settings.json with values, places and hash", function()
+  it("are read from settings.json with values, places and hash", function()
     local s = dir:bake(body, { "seed=8" })
     local back = settings.from_json(s:to_json(), "settings.json")
     assert.equal(s.hash, back.hash)
@@ -83,7 +83,7 @@ describe("settings", function()
     assert.equal(s:to_recipe(), back:to_recipe())
   end)
 
-  it("come back from the flattened recipe with the same hash and values", function()
+  it("are read from the flattened recipe with the same hash and values", function()
     local s = dir:bake(body, { "seed=8", "optim.betas=[0.5, 0.6]" })
     local flat = dir:write("flat.lua", s:to_recipe())
     local back = settings.bake(flat, {}, { child = false })
@@ -91,7 +91,7 @@ describe("settings", function()
     assert.same(s:plain(), back:plain())
   end)
 
-  it("refuse a settings.json that was changed by hand, cut, or is something else", function()
+  it("refuse a settings.json that was changed by hand, cut off, or is another file", function()
     local text = dir:bake(body):to_json()
     local ok, problem = pcall(settings.from_json, (text:gsub('"epochs": 4', '"epochs": 5')),
       "s.json")
@@ -117,7 +117,7 @@ describe("settings", function()
     assert.matches("settings%.json: there is no such file", problem.message)
   end)
 
-  it("come back into a version with more, fewer and other fields", function()
+  it("are read by a version with more, fewer and other fields", function()
     local fields = function()
       return { { "lr", "number", default = 1 }, { "seed", "integer", default = 3 },
         { "model.type", "text", default = "a", choices = { "a" } } }
@@ -129,7 +129,7 @@ describe("settings", function()
       return dir:bake('return recipe { lr = 2 }'):to_json()
     end)
     local hash = reads(fields(), text).hash
-    -- more
+    -- more fields
     local more = fields()
     more[#more + 1] = { "gain", "number", default = 0.5 }
     more[#more + 1] = { "model.width", "integer", none = true }
@@ -142,13 +142,13 @@ describe("settings", function()
     local other = fields()
     other[2].affects, other[2][2] = "nothing", "number"
     assert.equal(hash, reads(other, text).hash)
-    -- fewer: one that was not set is left out
+    -- fewer fields: one that was not set is left out
     assert.equal(2.0, reads({ fields()[1], fields()[3] }, text).lr)
     assert.equal(2.0, reads({ fields()[1], fields()[2] }, text).lr)
     local ok, problem = pcall(reads, { fields()[2], fields()[3] }, text)
     assert.is_false(ok)
     assert.equal("old.json: lr is not a field of this version", problem.message)
-    -- edited all the same
+    -- edits are still detected
     for _, edit in ipairs { { '"lr": 2.0', '"lr": 3.0' }, { '"seed": 3\n', '"seed": 4\n' },
         { '"hash": "%x%x', '"hash": "00' } } do
       local edited, n = text:gsub(edit[1], edit[2])
@@ -157,12 +157,12 @@ describe("settings", function()
       assert.is_false(ok)
       assert.matches("old.json: .* the file was changed by hand", problem.message)
     end
-    -- written before files had a sum
+    -- a file of a version without a sum
     assert.equal(hash, reads(more, (text:gsub('"sum": "%x*",', ""))).hash)
   end)
 
-  it("come back from a file of an earlier version, with the hash they had then", function()
-    -- written once and never again: what the registry gains or loses must not make it unreadable
+  it("are read from a file of an earlier version, with the hash of that version", function()
+    -- this file is never written again: changes of the registry must not make it unreadable
     local text = base.read_file("spec/lua/settings/fixtures/stored.json")
     local s = settings.from_json(text, "stored.json")
     assert.equal("10c7f2f9a45f13f65a51d9681a7fe7b4", s.hash)
@@ -171,7 +171,7 @@ describe("settings", function()
     assert.equal("STDiT3", s.model.type)
   end)
 
-  it("warn of an inherited field that nothing reads, and of one without a meaning here", function()
+  it("warn of inherited fields that nothing reads or that have no meaning here", function()
     local s = dir:bake(
       "return recipe {\n  min_lr = 1e-5,\n  model = { enable_flash_attn = true } }")
     assert.equal(2, #s.notes)
@@ -189,7 +189,7 @@ describe("env", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("gives way to variables that the environment has already, and why says so", function()
+  it("does not change variables of the environment, and why reports it", function()
     local recipe = dir:write("main.lua", 'return recipe { env = { NCCL_DEBUG = "WARN", NCCL_ALGO = '
       .. '"Ring", NCCL_PROTO = "LL" } }')
     local function why(name)
@@ -210,7 +210,7 @@ describe("env", function()
     end
   end)
 
-  it("holds what a recipe may set, no variable that makes libraries load code", function()
+  it("accepts no variables that make libraries load code", function()
     local code, fault = dir:fault('return recipe { env = { LD_PRELOAD = "x.so" } }')
     assert.equal(3, code)
     assert.matches("main.lua:1: env.LD_PRELOAD is not known; expected one of .*NCCL_IB_HCA", fault)
@@ -242,7 +242,7 @@ describe("settings:require_readers", function()
     end)
   end)
 
-  it("is content with everything that has one, and with fields that are off", function()
+  it("accepts fields that have a reader, and fields that are off", function()
     local s = dir:bake('return recipe { model = { drop_path = 0 }, vae = { type = "dct" }, '
       .. 'text_encoder = { type = "bytes" } }')
     s:require_readers()

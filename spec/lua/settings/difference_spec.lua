@@ -1,4 +1,4 @@
---- What a resume under another recipe is told.
+--- What a resume under another recipe reports.
 local difference = require "moonreel.settings.difference"
 local folder = require "spec.support.folder"
 
@@ -7,7 +7,7 @@ describe("settings.difference", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("lists leaves that differ, with the field's own rule and who decided", function()
+  it("lists values that differ, with the rule of the field and who set them", function()
     local a = dir:bake('return recipe { lr = 1, model = { depth = 2 }, epochs = 3, mask_ratios = { '
       .. 'random = 0.5 } }')
     local b = dir:bake('return recipe { lr = 1.0, model = { depth = 3 }, epochs = 4 }',

@@ -1,5 +1,5 @@
---- One hash for one run: equal over processes, orders, splits, spellings; different for each hashed
--- leaf.
+--- The hash of settings is equal over processes, orders, splits and spellings, and differs for each
+-- value that counts.
 local folder = require "spec.support.folder"
 local kinds = require "moonreel.recipe.kinds"
 local override = require "moonreel.recipe.override"
@@ -10,7 +10,7 @@ describe("settings.hash", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("takes 4 and 4.0 for one value, and no two values of another kind or content for one",
+  it("is the same for 4 and 4.0, and differs for values of other kinds or contents",
     function()
     local hash = require "moonreel.settings.hash"
     local function of(value)
@@ -39,7 +39,7 @@ describe("settings.hash", function()
     assert.equal(want,
       dir:bake("return recipe {}", { "lr=4", "--adam-eps=.5", "seed=3", "epochs=1_024",
       "bucket_config={'a': {1: (1, 4), 2: (1, 5)}}" }).hash)
-    -- what only says how fast or where is left out
+    -- fields that set only speed or folders are left out
     assert.equal(want,
       dir:bake("return recipe {}", { "lr=4", "adam-eps=.5", "seed=3", "epochs=1024",
       "bucket_config={'a': {1: (1, 4), 2: (1, 5)}}",
@@ -51,14 +51,14 @@ describe("settings.hash", function()
       .. '= { random = 0.5, image_head = 0.25, image_tail = 0.25 } }')
     local want = settings.bake(path, nil, { child = false }).hash
     for _ = 1, 10 do
-      -- each line is a process, and each of them bakes in one more
+      -- each line is a process, which bakes in a child
       local out = folder.moonreel(
         ("-e 'return require(\"moonreel.settings\").bake(%q).hash'"):format(path))
       assert.equal(want .. "\n", out)
     end
   end)
 
-  it("differs for every leaf that affects the run", function()
+  it("differs for each field that affects the run", function()
     local registry = require("moonreel.recipe.registry").get()
     local seen = { [dir:bake("return recipe {}").hash] = "nothing" }
     local count = 0
@@ -72,10 +72,10 @@ describe("settings.hash", function()
       return ok and value or nil
     end
     for _, row in ipairs(registry.rows) do
-      -- a path may have a row under each of several types
+      -- a path may have a row for each of several types
       local again = done[row.path]
       done[row.path] = true
-      -- every value of the list that fits gives settings of its own
+      -- each valid choice gives settings of its own
       for _, value in ipairs(row.affects == "run" and not row.when and not again
           and candidates or {}) do
         local target = override.target(row.path)

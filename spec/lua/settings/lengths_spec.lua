@@ -1,4 +1,4 @@
---- Baking refuses lengths at which times stand still.
+--- Baking refuses lengths for which all times would be 0.
 local folder = require "spec.support.folder"
 
 describe("settings.lengths", function()
@@ -19,7 +19,7 @@ return recipe.extend("opensora-1.2/stage1") {
     return dir:fault(RECIPE:format(length, share, frames, scheduler or "", more or ""))
   end
 
-  it("refuse a bucket with its line, and the lengths that work", function()
+  it("refuse a bucket with its line, and list the lengths that work", function()
     local code, text = fault(16, 1.0, 17)
     assert.equal(3, code)
     assert.matches('^main%.lua:3: bucket_config%.360p%.16: compat = "opensora%-1%.2" with scheduler'
@@ -29,7 +29,7 @@ return recipe.extend("opensora-1.2/stage1") {
       select(2, fault(2, "{ 0.5, 0.1 }", 17)))
   end)
 
-  it("refuse a length of renderings, by who set it", function()
+  it("refuse a length of renderings, and report who set it", function()
     local code, text = fault(17, 1.0, 5)
     assert.equal(3, code)
     assert.matches("^main%.lua:4: sampling%.frames: .* counts 5 frames as 0", text)
@@ -39,7 +39,7 @@ return recipe.extend("opensora-1.2/stage1") {
     assert.matches("^sampling%.frames=8: sampling%.frames: ", text)
   end)
 
-  it("refuse a ratio of 0, which loses every length", function()
+  it("refuse a ratio of 0, which makes the times of all lengths 0", function()
     assert.matches("^main%.lua:5: scheduler%.shift = 0: all times of training and "
       .. "rendering would be 0",
       select(2, fault(17, 1.0, 17, "shift = 0")))
@@ -48,7 +48,7 @@ return recipe.extend("opensora-1.2/stage1") {
       select(2, fault(17, 1.0, 17, "transform_scale = 0")))
   end)
 
-  it("take what has times: 1, 17, nothing of a bucket, no transform, no compat, no training",
+  it("accept 1 and 17 frames, empty buckets, and runs without the transform",
     function()
       assert.is_nil((fault(17, 1.0, 1)))
       assert.is_nil((fault(16, 0.0, 17)))

@@ -5,7 +5,7 @@ local settings = require "moonreel.settings"
 describe("provenance of settings", function()
   local baked = settings.bake("recipes/tiny/demo", { "lr=1e-3" })
 
-  it("is a row per link, oldest first, each with what it replaced", function()
+  it("has a row for each link, oldest first, with the value that it replaced", function()
     local rows = provenance.rows(baked, "lr")
     local last = rows[#rows]
     assert.equal("lr=1e-3", last.set_by)
@@ -34,14 +34,14 @@ describe("provenance of settings", function()
 
   local folder = require "spec.support.folder"
 
-  -- set by, value and computed from of every row about a key; the folder's path left out
+  -- set_by, value and sources of each row about a key, without the folder's path
   local function report(text, key, files)
     local dir = folder.new()
     for name, content in pairs(files or {}) do
       dir:write(name, content)
     end
     local s = dir:bake(text)
-    -- what a child process sends back tells the same
+    -- the settings that a child process sends have the same provenance
     local again = settings.from_json(s:to_json(), "x")
     local out = {}
     for i, row in ipairs(provenance.rows(s, key, true)) do
@@ -54,13 +54,13 @@ describe("provenance of settings", function()
     return out
   end
 
-  it("tells what a function that returns a table was computed from", function()
+  it("reports what a function that returns a table was computed from", function()
     local text = "return recipe { epochs = 4, optim = function(r) return { lr = 10 * r.epochs, "
       .. "eps = 1 } end }"
     assert.same({ "default optim.lr 0.0001", "main.lua:1 optim.lr 40.0 from epochs" },
       report(text, "lr"))
     assert.equal("main.lua:1 optim.eps 1.0 from epochs", report(text, "optim.eps")[2])
-    -- also inside a map, and of a function inside a list
+    -- also inside a map, and for a function inside a list
     assert.same({ "main.lua:1 bucket_config.a.1 { 1.0, 4 } from epochs" },
       report("return recipe { epochs = 4, bucket_config = { a = function(r) return { [1] = { 1, "
         .. "r.epochs } } end } }", "bucket_config"))
@@ -69,7 +69,7 @@ describe("provenance of settings", function()
         .. "0.75 } } }", "optim.betas")[2])
   end)
 
-  it("tells who took an entry out, also of a default map", function()
+  it("reports who removed an entry, also of a default map", function()
     local base = { ["base.lua"] = "return recipe {\n mask_ratios = { random = 0.5, identity = 0.5 "
       .. "} }" }
     assert.same({ "base.lua:2 mask_ratios.random 0.5", "main.lua:2 mask_ratios.random removed" },
@@ -82,7 +82,7 @@ describe("provenance of settings", function()
       "resolutions.144p.pixels")
     assert.same({ "default resolutions.144p.pixels 36864",
       "main.lua:1 resolutions.144p.pixels removed" }, gone)
-    -- one that was never there is no entry
+    -- an entry that never existed has no provenance
     assert.is_false(pcall(report, "return recipe {}", "mask_ratios.random"))
   end)
 end)

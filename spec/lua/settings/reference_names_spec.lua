@@ -1,4 +1,4 @@
---- Our paths as the references spell them.
+--- Our paths in the spelling of the references.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
@@ -6,7 +6,7 @@ local names = require "moonreel.settings.reference_names"
 local override = require "moonreel.recipe.override"
 
 describe("reference_names.of", function()
-  it("gives names that lead back to the field", function()
+  it("returns names that lead back to the field", function()
     for _, row in ipairs(require("moonreel.recipe.registry").get().rows) do
       for _, system in ipairs(names.systems) do
         local name = names.of(system, row.path)
@@ -20,7 +20,7 @@ describe("reference_names.of", function()
     end
   end)
 
-  it("knows every top-level name of the references' own recipes", function()
+  it("has each top-level name of the references' own recipes", function()
     local spelled = { ["opensora-1.2"] = {}, ["opensora-2.0"] = {} }
     for _, row in ipairs(require("moonreel.recipe.registry").get().rows) do
       for system, list in pairs(spelled) do
@@ -36,7 +36,7 @@ describe("reference_names.of", function()
         assert.is_true(spelled["opensora-1.2"][key], key)
       end
     end
-    -- lr and eps stand twice in 2.0: at the root and inside optim
+    -- 2.0 has lr and eps twice: at the root and inside optim
     for _, config in pairs(
         json.decode(base.read_file("spec/golden/recipes/opensora-2.0.json")).configs) do
       for key in pairs(config.values) do
@@ -48,7 +48,7 @@ describe("reference_names.of", function()
 end)
 
 describe("moonreel show", function()
-  it("prints a reference's names with --as, and refuses unknown systems", function()
+  it("prints a reference's names with --as, and refuses unknown references", function()
     local out, err, code = folder.moonreel("show opensora-1.2/stage1 --as opensora-1.2")
     assert.equal(0, code)
     assert.matches("\nadam_eps +1e%-15", out)

@@ -1,16 +1,16 @@
---- What a resume takes from the command line of the run that it continues.
+--- What a resume keeps of the command line of the run that it continues.
 local resume = require "moonreel.settings.resume"
 local settings = require "moonreel.settings"
 
 describe("settings.resume", function()
   local command = { name = "train", overrides = true, short_fields = { n = "nproc_per_node" } }
 
-  -- arguments that are taken, as typed
+  -- the kept arguments, as typed
   local function taken(earlier, now, recipe)
     local words = require "moonreel.settings.words"
     local given = words.parse(now, command).overrides
     local old = settings.bake("tiny/demo", words.parse(earlier, command).overrides)
-    -- as next to a checkpoint
+    -- in a file next to a checkpoint
     old = settings.from_json(old:to_json(), "x")
     local out = {}
     for i, one in ipairs(resume.taken(old, settings.bake(recipe or "tiny/demo", given), given,
@@ -20,12 +20,12 @@ describe("settings.resume", function()
     return out
   end
 
-  it("takes what is not given again, in order, under any spelling", function()
+  it("keeps arguments that are not given again, in order, under any spelling", function()
     assert.same({ "seed=3", "--name a b" },
       taken({ "--lr", "0.5", "seed=3", "--name", "a b" }, { "optim.lr=2" }))
     assert.same({ "-n 1", "--no-grad-checkpoint" },
       taken({ "-n", "1", "--no-grad-checkpoint" }, {}))
-    -- the last of two that say the same
+    -- the last of two arguments for one field
     assert.same({ "lr=2" }, taken({ "lr=1", "lr=2" }, {}))
   end)
 
@@ -35,7 +35,7 @@ describe("settings.resume", function()
       taken({ maps[1], maps[2], "optim." .. maps[3] }, { "optim.betas.2=0.7" }))
   end)
 
-  it("takes nothing that says where to start, and nothing of another recipe", function()
+  it("keeps no argument about where to start, or of another recipe", function()
     assert.same({}, taken({ "ckpt_path=x", "--load=y", "start_step=0", "start_epoch=0",
       "model.from_pretrained=z" }, { "load=w" }))
     assert.same({}, taken({ "lr=1" }, {}, "opensora-1.2/stage1"))

@@ -1,4 +1,4 @@
---- Several sources as settings say them: weights by samples, phases, what is refused.
+--- Settings of several sources: weights by samples, phases, errors.
 -- Covers: lua/moonreel/settings/sources.lua
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
@@ -25,7 +25,7 @@ local function knots(list, i)
 end
 
 describe("settings.sources", function()
-  it("is one without a name, or several by name", function()
+  it("returns one source without a name, or several by name", function()
     local one = sources.of(bake [[data_path = "a.mrx"]])
     assert.same({ 1, "", "a.mrx" }, { #one, one[1].name, one[1].path })
     assert.same({}, sources.of(bake ""))
@@ -37,7 +37,7 @@ describe("settings.sources", function()
     assert.equal("0:0.75", knots(list, 2))
   end)
 
-  it("is nothing without a path: an empty one is refused", function()
+  it("returns no source without a path, and refuses an empty path", function()
     fails("MR_E_RECIPE", "dataset%.data_path is empty; expected an index NAME%.mrx, or a table of "
       .. "clips", sources.of, bake [[data_path = ""]])
     fails("MR_E_RECIPE", "dataset%.sources%.a%.data_path is empty; expected", sources.of,
@@ -51,7 +51,7 @@ describe("settings.sources", function()
     local list = sources.of(bake(form:format("1000000", "2000000")))
     assert.equal("0:0.75 1000000:0.75 1100000:0 3000000:0 3100000:0.5", knots(list, 1))
     assert.equal("0:0.25 1000000:0.25 1100000:1 3000000:1 3100000:0.5", knots(list, 2))
-    -- a step has at most 10 * 2 * 3 samples; a phase is never longer than itself
+    -- a step has at most 10 * 2 * 3 samples; a blend is never longer than its phase
     list = sources.of(bake(form:format("1000", "50000")))
     assert.equal("0:0.75 1000:0.75 13000:0 51000:0 63000:0.5", knots(list, 1))
     list = sources.of(bake(form:format("1000", "5000")))
@@ -63,7 +63,7 @@ describe("settings.sources", function()
     assert.equal("0:0.75 1000:0.75 1000:0 6000:0 11000:0.5", knots(list, 1))
   end)
 
-  it("names the line and what to try", function()
+  it("reports errors with their line and a proposal", function()
     local two = [[sources = { a = { data_path = "a.mrx" },
       b = { data_path = "b.mrx" } },
       ]]
@@ -108,7 +108,7 @@ describe("settings.sources", function()
     end
   end)
 
-  it("leaves wrong numbers to the fields", function()
+  it("leaves wrong numbers to the checks of fields", function()
     for text, pattern in pairs { ["weight = -1"] = "number from 0",
       ["weight = 0/0"] = "expected number", ["weight = 'much'"] = "expected number",
       ["epochs = 1.5"] = "expected integer", ["wieght = 1"] = "did you mean .*weight" } do
@@ -119,7 +119,7 @@ describe("settings.sources", function()
     end
   end)
 
-  it("knows how often each is gone through until all have been", function()
+  it("computes the epochs of each source until all samples were drawn", function()
     local function passes(dataset, ...)
       local out = {}
       for i, n in ipairs(sources.passes(sources.of(bake(dataset)), { ... })) do
@@ -135,18 +135,18 @@ describe("settings.sources", function()
     assert.is_true(math.abs(many[1] - 1000) < 1 and many[2] == 1, many[1])
     assert.same({ 1, 6 }, passes(two:format("1", "", ""), 6000, 1000))
     assert.same({ 1, 2 }, passes(two:format("1", ", epochs = 2", ""), 6000, 1000))
-    -- Over a ramp of 4000 samples the one leaves its place to the other, which was gone through
-    -- after 2828 of them: their square is 8000 times its samples.
+    -- Over a ramp of 4000 samples the first source fades out while the second fades in. The second
+    -- is complete after 2828 samples, whose square is 8000 times its samples.
     local ramp = two:format("1", "", ", phases = { { samples = 1000, weights = { b = 0 } }, "
       .. "{ samples = 4000, weights = { a = 0 }, blend = 4000 } }")
     assert.same({ 2.85, 1 }, passes(ramp, 1000, 1000))
-    -- one of which only a first phase has something
+    -- a source that only the first phase draws
     local half = two:format("1", "", ", phases = { { samples = 1000 }, { weights = { b = 0 }, "
       .. "blend = 0 } }")
     assert.same({ 1, 0.5 }, passes(half, 3000, 1000))
   end)
 
-  it("counts the samples of several as those of one", function()
+  it("adds up the buckets of several sources", function()
     local list = sources.of(bake [[sources = { a = { data_path = "a.mrx" },
       b = { data_path = "b.mrx" } }]])
     local function bucket(n, pixels)
@@ -156,7 +156,7 @@ describe("settings.sources", function()
     local all = sources.together(list, {
       { rows = 1100, buckets = { bucket(1000, 4e4) }, dropped = { { why = "small", rows = 100 } } },
       { rows = 510, buckets = { bucket(500, 1e5) }, dropped = { { why = "small", rows = 10 } } } })
-    -- what was gone through twice counts twice: all rows are taken or left out
+    -- samples of the second source count twice, because it is drawn twice
     assert.same({ 1, 1 }, { #all.buckets, #all.dropped })
     assert.is_true(math.abs(all.rows - 2120) <= 1 and math.abs(all.dropped[1].rows - 120) <= 1)
     assert.is_true(math.abs(all.buckets[1].samples - 2000) <= 4, all.buckets[1].samples)

@@ -1,4 +1,4 @@
---- Recipes in a row.
+--- Settings of the stages of a recipe.
 local folder = require "spec.support.folder"
 local settings = require "moonreel.settings"
 
@@ -22,14 +22,14 @@ describe("stages", function()
     return settings.bake(dir:write("outer.lua", outer), overrides, options)
   end
 
-  it("stand over their recipe and the outer one, below the command line", function()
+  it("override their recipe and the outer one, but not the command line", function()
     local a, b, c = stage "a", stage "b", stage "c"
     assert.same({ 1.0, 10, 9, "a.csv", 10.0 },
       { a.optim.lr, a.epochs, a.seed, a.dataset.data_path, a.optim.grad_clip })
     assert.same({ 2.0, 3, 9, "recipe.previous", 20.0 },
       { b.optim.lr, b.epochs, b.seed, b.ckpt_path, b.optim.grad_clip })
     assert.same({ 1000.0, 1000, "recipe.previous" }, { c.optim.lr, c.epochs, c.load })
-    -- an entry is over the outer recipe's own keys
+    -- an entry overrides the outer recipe's own keys
     assert.same({ 6, 0.5 }, { stage("b", { "stages.b.seed=6" }).seed,
       settings.bake(dir:write("entry.lua", "return recipe { lr = 3, stages = { { name = 'a', recipe "
         .. "= './one', lr = 0.5 } } }"), {}, { child = false, stage = "a" }).optim.lr })
@@ -38,7 +38,7 @@ describe("stages", function()
     assert.same({ 5, 6 }, { stage("b", over).epochs, stage("b", over).seed })
   end)
 
-  -- lr, seed and epochs of stage a, and how many places spoke of lr
+  -- lr, seed and epochs of stage a, and the number of layers that set lr
   local function stage_a(text)
     local s = settings.bake(dir:write("outer.lua", text), {}, { child = false, stage = "a" })
     return { s.optim.lr, s.seed, s.epochs, #s:chain("lr") }
@@ -50,24 +50,24 @@ describe("stages", function()
     dir:write("part.lua", 'return recipe.extend("./base") { lr = 2 }')
     local list = " { epochs = 4, stages = { { name = 'a', recipe = './part' } } }"
     assert.same({ 2.0, 1, 4, 3 }, stage_a('return recipe.extend("./base")' .. list))
-    -- one that only the outer recipe has
+    -- an ancestor that only the outer recipe has
     dir:write("common.lua", "return recipe { lr = 7, seed = 7 }")
     assert.same({ 2.0, 1, 4, 4 }, stage_a('return recipe.extend("./common")' .. list))
     dir:write("alone.lua", "return recipe { epochs = 2 }")
     assert.same({ 7.0, 7, 4, 2 },
       stage_a('return recipe.extend("./common")' .. list:gsub("part", "alone")))
-    -- over the common ancestor where the outer recipe has it so
+    -- above the common ancestor, because the outer recipe has it there
     dir:write("mix.lua", "return recipe { seed = 8 }")
     assert.same({ 2.0, 8, 4, 3 }, stage_a('return recipe.extend("./base", "./mix")' .. list))
   end)
 
-  it("stay below a recipe that extends the outer one, and below its parents", function()
+  it("are overridden by a recipe that extends the outer one, and by its parents", function()
     dir:write("tutorial.lua", "return recipe { lr = 3, stages = { { name = 'a', recipe = './one' "
       .. "} } }")
     dir:write("mix.lua", "return recipe { seed = 8 }")
     assert.same({ 3.0, 8, 5, 3 }, stage_a('return recipe.extend("./tutorial", "./mix") '
       .. "{ epochs = 5 }"))
-    -- also one that the stage's recipe inherits goes below that
+    -- also by a parent that the stage's recipe inherits
     assert.same({ 3.0, 1, 10, 3 }, stage_a('return recipe.extend("./tutorial", "./one") {}'))
   end)
 
@@ -86,7 +86,7 @@ describe("stages", function()
     assert.matches("two%.lua:1$", stage("b"):origin("lr"))
   end)
 
-  it("have hashes that the outer settings know", function()
+  it("have the hashes that the outer settings list", function()
     local s = settings.bake(dir:write("outer.lua", outer), {}, { child = false })
     assert.same({ "a", "b", "c" }, { s.stages[1].name, s.stages[2].name, s.stages[3].name })
     assert.equal(stage("b").hash, s.stages[2].hash)
@@ -100,7 +100,7 @@ describe("stages", function()
     assert.equal(stage("b").hash, stage("b", {}, {}).hash)
   end)
 
-  it("name what is wrong with an entry or a name", function()
+  it("report what is wrong with an entry or a name", function()
     for text, want in pairs {
       ["stages = 5"] = "stages: expected a list of {name = ..., recipe = ..., fields}",
       ["stages = {}"] = "stages: the list is empty",
@@ -129,19 +129,19 @@ describe("stages", function()
     assert.equal(2, problem.exit)
   end)
 
-  it("do not nest", function()
+  it("cannot be nested", function()
     dir:write("inner.lua", "return recipe { stages = { { name = 'x' } } }")
     local code, fault = dir:fault("return recipe { stages = { { name = 'a', recipe = './inner' } } "
       .. "}")
     assert.equal(3, code)
     assert.matches("'%./inner' has stages itself, and stages cannot be nested", fault)
-    -- not even their own
+    -- not even in the recipe of a stage
     dir:write("self.lua", 'return recipe.extend("./main") { lr = 1 }')
     local _, again = dir:fault("return recipe { stages = { { name = 'a', recipe = './self' } } }")
     assert.matches("'%./self' has stages itself, and stages cannot be nested", again)
   end)
 
-  it("do not get `load` of the outer recipe and of key=value, which is the row's", function()
+  it("do not inherit `load` of the outer recipe or the command line", function()
     local text = outer:gsub("seed = 9", 'seed = 9, load = "one"')
     dir:write("outer.lua", text)
     local function load_of(name, ...)
@@ -155,7 +155,7 @@ describe("stages", function()
       { child = false }).load)
   end)
 
-  it("compute what the outer recipe computes, each from its own values", function()
+  it("compute functions of the outer recipe, each from its own values", function()
     dir:write("deep.lua", 'return recipe { bucket_config = { ["32px"] = { [6] = { 1.0, 8 } } }, '
       .. 'model = { depth = 2 } }')
     dir:write("outer.lua", [[return recipe {
@@ -183,7 +183,7 @@ describe("stages", function()
     assert.matches("stages.a.max_lr=1: max_lr is read only when lr_schedule is", fault)
   end)
 
-  it("are not what the trainer of one run takes", function()
+  it("cannot be trained as a single run", function()
     local s = settings.bake(dir:write("outer.lua", outer), {}, { child = false })
     local ok, problem = pcall(require("moonreel.trainer").run, s)
     assert.is_false(ok)
@@ -192,7 +192,7 @@ describe("stages", function()
 end)
 
 describe("opensora-1.2/lambda/tutorial", function()
-  it("runs 5, 5, 5, 3, 1, 1, 3 epochs, each stage from the one before", function()
+  it("trains 5, 5, 5, 3, 1, 1, 3 epochs, each stage from the one before", function()
     local s = settings.bake "opensora-1.2/lambda/tutorial"
     local epochs = {}
     for i, one in ipairs(s:plain("stages")) do

@@ -21,7 +21,7 @@ local AUTOENCODER = [[return recipe {
       temporal_downsample = { true, false }, num_groups = 2, latent_channels = 3 } },
   optim = { lr = 1e-3 }, dtype = "fp32", num_workers = 1, threads = 1, steps = 2 }]]
 
--- fields that such a run reads where the log does not see it, with the reason; patterns
+-- patterns of fields that such a run reads without the log's knowledge, with the reason
 local elsewhere = {
   ["watch%..*"] = "of who watches ranks (spec/lua/life/hang_spec.lua)",
   ["plugin.*"] = "of several ranks", nproc_per_node = "the command's", hostfile = "the command's",
@@ -44,7 +44,7 @@ local function is_elsewhere(path)
   return false
 end
 
--- a text of another value
+-- the text of another value
 local function other(schema, value)
   value = value ~= marker.none and value or nil
   if schema.choices then
@@ -99,7 +99,7 @@ describe("fields on the command line", function()
 
   local function in_training(arguments, s) uses.refuse(arguments, "train", { { settings = s } }) end
 
-  -- the same without a bake: settings in which a leaf is an argument's
+  -- the same for settings in which a leaf comes from an argument, without a bake
   local function refused_leaf(s, leaf, refuse)
     local given = setmetatable({}, { __index = function(_, key)
       return key == "leaves" and function()
@@ -162,7 +162,7 @@ describe("fields on the command line", function()
       message)
   end)
 
-  it("are of a rendering, or refused by it", function()
+  it("are read by a rendering or refused", function()
     local s = settings.bake(dir.path .. "/demo.lua", demo, { child = false })
     local taken = {}
     for _, leaf in ipairs(s:leaves()) do
@@ -177,7 +177,7 @@ describe("fields on the command line", function()
       names[#names + 1] = name
     end
     table.sort(names)
-    -- what a rendering reads: of the demo one field of each record is enough
+    -- what a rendering reads; of the demo, one field of each record
     assert.equal("ae_spatial_compression batch_size ckpt_path clip compat device dtype img_flux "
       .. "img_flux_ae load model name outputs plugin_config plugin_config_ae resolutions sampling "
       .. "scheduler strict text_encoder threads user vae", table.concat(names, " "))
@@ -187,7 +187,7 @@ describe("fields on the command line", function()
       .. "try: --seed N", 1, true), message)
   end)
 
-  it("that nothing reads are named with what reads them", function()
+  it("that nothing reads are refused, and the error names what would read them", function()
     for text, want in pairs { ["wandb_project=x"] = "is read only when wandb is true",
         ["cache=x"] = "is read only when cached is true or load_video_features is true or",
         ["ae_spatial_compression=8"] = "is read for resolutions whose sizes are computed",
@@ -199,7 +199,7 @@ describe("fields on the command line", function()
       assert.is_true(bad, text)
       assert.is_truthy(message:find(text .. ": ", 1, true) and message:find(want, 1, true), message)
     end
-    -- and taken where they are read
+    -- they are accepted when something reads them
     for _, text in ipairs { "wandb_project=x wandb=true", "cache=x cached=true",
         "restarts=2 nproc_per_node=2", "strict=true ckpt_path=x", "cached=false", "cache=none",
         "ae_spatial_compression=8 bucket_config.64px={1: (1.0, 2)}" } do
@@ -210,7 +210,7 @@ describe("fields on the command line", function()
     end
   end)
 
-  it("in a recipe are said once, and what an earlier launch had is no error", function()
+  it("cause one note when they stand in a recipe, and no error after an earlier launch", function()
     local s = dir:bake('return recipe.extend("tiny/demo") { wandb_project = "x", cache = "y" }')
     assert.equal(2, #s.notes)
     assert.matches("main.lua:1: cache is read only when", s.notes[1])

@@ -1,4 +1,4 @@
---- Words of a command line: options, fields, the rest.
+--- Words of a command line: options, fields and positional words.
 local words_of = require "moonreel.settings.words"
 
 local command = { name = "try", overrides = true,
@@ -20,7 +20,7 @@ local function fails(...)
 end
 
 describe("words.parse", function()
-  it("tells options, fields and positional words apart, in any order", function()
+  it("splits options, fields and positional words, in any order", function()
     local p = parse("--json", "--out", "f", "recipe.lua", "lr=1", "--epochs",
       "3", "--optim.eps=4", "other")
     assert.same({ json = true, out = "f" }, p.options)
@@ -30,7 +30,7 @@ describe("words.parse", function()
       { key = "optim.eps", text = "4", argument = "--optim.eps=4" } }, p.overrides)
   end)
 
-  it("splits at the first =, takes negative numbers as values", function()
+  it("splits at the first =, and accepts negative numbers as values", function()
     local p = parse("name=a=b", "--lr", "-1", "--outputs=x=y")
     assert.same({ "a=b", "-1", "x=y" }, { p.overrides[1].text, p.overrides[2].text,
       p.overrides[3].text })
@@ -47,7 +47,7 @@ describe("words.parse", function()
     assert.is_false(parse("--no-json").options.json)
   end)
 
-  it("takes - and _ as one in names, short options, collected options", function()
+  it("treats - and _ in names alike, and accepts short and repeated options", function()
     local p = parse("--nproc-per-node", "4", "--tag", "a", "--tag=b")
     assert.equal("4", p.options.nproc_per_node)
     assert.same({ "a", "b" }, p.options.tag)
@@ -64,7 +64,7 @@ describe("words.parse", function()
     assert.equal("3", parse("--size=3").options.size)
   end)
 
-  it("takes whole numbers where a row asks for them", function()
+  it("accepts whole numbers for options that need one", function()
     assert.equal(3, parse("--keep", "3").options.keep)
     for _, word in ipairs { "--keep=0", "--keep=2.5", "--keep=all" } do
       assert.matches("try: %-%-keep: expected a whole number of at least 1, got", fails(word))
@@ -72,7 +72,7 @@ describe("words.parse", function()
     assert.matches("try: %-n: expected N, got nothing; try: %-n N", fails("-n"))
   end)
 
-  it("takes back a pattern that the shell has expanded", function()
+  it("restores a pattern that the shell has expanded", function()
     local dir = require("spec.support.folder").new()
     local a, b = dir:write("epoch0-global_step100/x", ""), dir:write("epoch1-global_step200/x", "")
     a, b = a:gsub("/x$", ""), b:gsub("/x$", "")
@@ -80,10 +80,10 @@ describe("words.parse", function()
     local p = parse("--ckpt-path", a, b, recipe, "lr=1")
     assert.equal("{" .. a .. "," .. b .. "}", p.overrides[1].text)
     assert.same({ recipe }, p.positional)
-    -- one file, or a name that is no file, stays as it is
+    -- one file, or a name that is no file, is unchanged
     assert.equal(a, parse("--load", a, "tiny/demo").overrides[1].text)
     assert.same({ "tiny/demo" }, parse("--load", a, "tiny/demo").positional)
-    -- only names that are there come from a pattern
+    -- only existing names come from a pattern
     for _, two in ipairs { { "no-such", "spec" }, { "spec", "no-such" } } do
       local q = parse("--load", two[1], two[2])
       assert.same({ two[1], { two[2] } }, { q.overrides[1].text, q.positional })
@@ -116,7 +116,7 @@ describe("words.parse", function()
     assert.same({ "--out", "lr=1" }, p.positional)
   end)
 
-  it("refuses more words than a command takes", function()
+  it("refuses more words than a command accepts", function()
     local none = { name = "none", usage = "none [--json]", most = 0,
       options = { { "--json", "" } } }
     local one = { name = "one", usage = "one [RECIPE]", most = 1 }
@@ -132,7 +132,7 @@ describe("words.parse", function()
     end
   end)
 
-  it("refuses options that the question asked would leave aside", function()
+  it("refuses options that do not belong to the chosen question", function()
     local ask = { name = "ask", questions = { { "all", "" }, { "fit", "gpus json-lines" } },
       options = { { "--all", "" }, { "--fit", "" }, { "--fit-more", "" }, { "--gpus N", "" },
         { "-n, --nodes N", "" }, { "--json-lines", "" }, { "--json", "" },
@@ -145,7 +145,7 @@ describe("words.parse", function()
     end
     assert.same({ fit = true, gpus = "8", json_lines = true },
       words_of.parse({ "--fit", "--gpus=8", "--json-lines" }, ask).options)
-    -- without a question all go together
+    -- without a question all options may be combined
     assert.same({ fit_more = true, nodes = "2", json = true },
       words_of.parse({ "--fit-more", "-n2", "--json" }, ask).options)
     local takes = " cannot be combined with --fit, which allows --gpus, --json-lines; try: one "
@@ -154,12 +154,12 @@ describe("words.parse", function()
       ["-n2"] = "nodes" } do
       assert.equal("ask: --" .. name .. takes, refused("--fit", words))
     end
-    -- the first of the questions that are asked
+    -- the error names the first of the chosen questions
     assert.equal("ask: --fit cannot be combined with --all, which allows no other; try: one "
       .. "command after the other", refused("--fit", "--all"))
   end)
 
-  it("names what is missing or unknown", function()
+  it("names words that are missing or unknown", function()
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE", fails("--lr"))
     assert.equal("try: --lr: expected VALUE, got nothing; try: --lr=VALUE",
       fails("--lr", "--epochs", "3"))
@@ -172,11 +172,11 @@ describe("words.parse", function()
     assert.equal("try: --lrr: lrr is not a field, did you mean 'lr'?", fails("--lrr", "3"))
     assert.equal("try: --json: expected true or false, got 'maybe'", fails("--json=maybe"))
     assert.equal("try: -x: no such option; try: moonreel try --help", fails("-x"))
-    -- no abbreviations
+    -- abbreviations are unknown
     assert.matches("epoch is not a field, did you mean 'epochs'", fails("--epoch", "3"))
   end)
 
-  it("does not know fields for commands without a recipe", function()
+  it("refuses fields for commands without a recipe", function()
     local ok, problem = pcall(words_of.parse, { "--lr", "3" }, { name = "ls", options = {} })
     assert.is_false(ok)
     assert.equal("ls: --lr: no such option; try: moonreel ls --help", problem.message)
@@ -185,12 +185,12 @@ describe("words.parse", function()
 end)
 
 describe("options and fields", function()
-  -- a rendering has a seed, steps and so on of its own: there the short name means the rendering's
+  -- a rendering has a seed and steps of its own, which the short names mean there
   local renderings = { prompt = true, seed = true, ["num-frames"] = true, steps = true, fps = true,
     ["batch-size"] = true, ["reference-path"] = true, ["mask-strategy"] = true, neg = true,
     threads = true, device = true }
 
-  it("share one name space without a clash", function()
+  it("have different names", function()
     local override = require "moonreel.recipe.override"
     for _, one in ipairs(require("moonreel.cli.commands").all()) do
       if one.overrides then
