@@ -1,9 +1,9 @@
---- Sizes by aspect, and bucket tables that name resolutions of Open-Sora 2.0.
+--- Sizes by aspect ratio, and bucket tables that name resolutions of Open-Sora 2.0.
 local aspects = require "moonreel.data.aspects"
 local buckets = require "moonreel.data.buckets"
 
 describe("data.aspects", function()
-  it("knows names of pixels and of lines, all aspects, one of them, or the largest", function()
+  it("reads names by pixels and by lines, with all aspects, one of them, or the largest", function()
     local all = aspects.resolution("256px")
     assert.same({ 65536, 11 }, { all.pixels, #all.aspects })
     assert.same({ name = "16:9", height = 192, width = 336 }, all.aspects[3])
@@ -19,7 +19,7 @@ describe("data.aspects", function()
     assert.has_error(function() aspects.resolution("256px_min") end)
   end)
 
-  it("has every size of a training table once, on its grid", function()
+  it("lists each size of a training table once, on its grid", function()
     for _, grid in ipairs { 16, 32 } do
       local seen = {}
       for _, row in ipairs(aspects.sizes(768 * 768, grid, true)) do
@@ -38,7 +38,7 @@ describe("data.aspects", function()
     assert.equal("1:1", aspects.nearest(rows, 500, 500).name)
   end)
 
-  it("gives bucket tables their sizes", function()
+  it("resolves the sizes of bucket tables", function()
     local rule = buckets.rule { bucket_config = { ["256px"] = { [5] = { 1.0, 2 } },
       ["768px"] = { [1] = { 1.0, 3 } } } }
     local bucket = rule:assign { frames = 9, height = 1080, width = 1920, key = 1 }

@@ -5,7 +5,7 @@ local fails = require "spec.support.fails"
 local resolutions = require "moonreel.data.resolutions"
 
 describe("resolutions", function()
-  it("hold the sizes of Open-Sora 1.2", function()
+  it("have the sizes of Open-Sora 1.2", function()
     local by_name = {}
     for _, r in ipairs(resolutions) do
       by_name[r.name] = r
@@ -18,7 +18,7 @@ describe("resolutions", function()
     end
     assert.equal("240x426", found["0.56"])
     assert.equal("426x240", found["1.78"])
-    -- sums of all heights and of all widths, each times its place
+    -- sums of all heights and of all widths, each times its position
     local sums = {}
     for i, r in ipairs(resolutions) do
       local height, width = 0, 0
@@ -31,7 +31,7 @@ describe("resolutions", function()
       "512 549408 347936", "480p 108640 94919", "720p 162914 142342", "1024 1098816 695872",
       "1080p 244346 213470", "2k 325830 284624", "2048 2197632 1391744", "2880 3068416 1934016",
       "4k 488566 427138" }, sums)
-    -- the key is height / width, but for one size of 2880 that is named 4.0 and has 4.09
+    -- the key is height / width, except one size of 2880 that is named 4.0 and is 4.09
     for _, r in ipairs(resolutions) do
       for _, a in ipairs(r.aspects) do
         assert.is_true(math.abs(a[2] / a[3] - tonumber(a[1])) < (a[2] == 5760 and 0.1 or 0.02))
@@ -50,12 +50,12 @@ describe("buckets.resolve", function()
     assert.same({ 0.38, 117, 312 }, list[3].aspects[1])
   end)
 
-  it("takes a probability of 0 without a batch size", function()
+  it("accepts a probability of 0 without a batch size", function()
     assert.same({ 102, 0.0, 1.0, 0 },
       buckets.resolve { ["480p"] = { ["4s"] = { 0.0 } } }[1].lengths[1])
   end)
 
-  it("lets a recipe's own resolution win", function()
+  it("prefers a recipe's own resolution", function()
     local list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } },
       { ["144p"] = { pixels = 100, aspects = { ["2.00"] = { 20, 10 }, ["0.50"] = { 10, 20 } } } })
     assert.equal(100.0, list[1].pixels)
@@ -63,11 +63,11 @@ describe("buckets.resolve", function()
   end)
 end)
 
-describe("names that both references have", function()
+describe("names of resolutions that both references have", function()
   local lines = { "144p", "240p", "360p", "480p", "720p", "1080p" }
   local settings = require "moonreel.settings"
 
-  -- sizes by ratio of the names as resolved
+  -- sizes of the resolved names, by ratio
   local function sizes(list)
     local found = {}
     for _, r in ipairs(list) do
@@ -87,7 +87,7 @@ describe("names that both references have", function()
     return all
   end
 
-  it("mean sizes of 2.0 for it, those of 1.2 for the other and where nothing is said", function()
+  it("mean the sizes of 2.0 under its compat, and those of 1.2 otherwise", function()
     local aspects = require "moonreel.data.aspects"
     local new = sizes(buckets.resolve(config(), require "moonreel.recipe.resolutions", nil,
       "opensora-2.0"))
@@ -108,7 +108,7 @@ describe("names that both references have", function()
     end
   end)
 
-  it("are multiples of ae_spatial_compression, as high compression asks", function()
+  it("are rounded to multiples of ae_spatial_compression", function()
     local s = settings.bake("opensora-2.0/train/high_compression")
     local rule = buckets.rule(buckets.of(s))
     local found = sizes(require("moonreel.plan").resolutions(s))["768px"]
@@ -125,12 +125,12 @@ describe("names that both references have", function()
       buckets.resolve, { ["30px"] = { [1] = { 1.0, 1 } } }, nil, nil, nil, 32)
   end)
 
-  it("mean the recipe's own where it has some", function()
+  it("mean the recipe's own resolutions when it has some", function()
     local own = { pixels = 100, aspects = { { 1.0, 10, 10 } } }
     local list = buckets.resolve({ ["144p"] = { [1] = { 1.0, 8 } } }, { ["144p"] = own }, nil,
       "opensora-2.0")
     assert.same({ { 1.0, 10, 10 } }, list[1].aspects)
-    -- one size of the shipped ones that was changed is a recipe's own, too
+    -- one changed size makes a shipped resolution the recipe's own
     local changed = {}
     for i, a in ipairs(require("moonreel.recipe.resolutions")["144p"].aspects) do
       changed[i] = { a[1], a[2], i == 17 and 133 or a[3] }
@@ -140,7 +140,7 @@ describe("names that both references have", function()
     assert.same({ 2.08, 277, 133 }, list[1].aspects[17])
   end)
 
-  it("follow compat in rules, orders and plans, whatever the order", function()
+  it("follow compat in rules, orders and plans, for each order", function()
     for _, order in ipairs { "reference", "own" } do
       local s = settings.bake("tiny/demo", { "compat=opensora-2.0", "order=" .. order,
         "bucket_config={[\"720p\"]={[1]={1.0,1}}}" })
@@ -160,7 +160,7 @@ describe("buckets.rule", function()
   local config = { ["144p"] = { [1] = { 1.0, 8 }, [17] = { 1.0, 2 } },
     ["720p"] = { [17] = { 0.5, 1 } } }
 
-  it("says which bucket a sample enters, or why it enters none", function()
+  it("returns the bucket of a sample, or why it has none", function()
     local rule = buckets.rule { bucket_config = config }
     assert.same({ resolution = "144p", frames = 17, height = 144, width = 256, batch = 2 },
       rule:assign { frames = 17, height = 144, width = 256 })
@@ -168,7 +168,7 @@ describe("buckets.rule", function()
     local none, why = rule:assign { frames = 16, height = 720, width = 1280 }
     assert.is_nil(none)
     assert.equal("shorter than every length (frame_interval counted)", why)
-    -- half of the large ones are kept where they fit first
+    -- half of the large ones are kept in the first bucket that fits
     local kept = 0
     for key = 1, 400 do
       local bucket = rule:assign { frames = 17, height = 720, width = 1280, key = key, seed = 3 }
@@ -177,7 +177,7 @@ describe("buckets.rule", function()
     assert.is_true(kept > 150 and kept < 250)
   end)
 
-  it("says which frames a sample takes", function()
+  it("returns the frames that a sample contributes", function()
     local frames, starts = buckets.rule { bucket_config = config, frame_interval = 2 }
       :crop(4, 20, 5)
     assert.same({ 5, 7, 9, 11 }, frames)
@@ -188,7 +188,7 @@ describe("buckets.rule", function()
     assert.equal(12, starts)
   end)
 
-  it("refuses what cannot be", function()
+  it("refuses values that are out of range or contradict each other", function()
     local rule = buckets.rule { bucket_config = config }
     assert.has_error(function() rule:assign { frames = 0, height = 1, width = 1 } end)
     assert.has_error(function() rule:assign { frames = 1, height = 70000, width = 1 } end)

@@ -4,7 +4,7 @@ local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local fails = require "spec.support.fails"
 
--- a folder of its own, gone afterwards
+-- a new folder that is removed afterwards
 local folder
 setup(function()
   folder = os.tmpname()
@@ -13,7 +13,7 @@ setup(function()
 end)
 teardown(function() os.execute("rm -rf '" .. folder .. "'") end)
 
--- n frames [3][h][w], frame i of one colour: red in frame 0, then darker
+-- n frames [3][h][w], each of one colour: red in frame 0, darker in later ones
 local function colour_frames(n, h, w)
   local planes = {}
   for i = 0, n - 1 do
@@ -24,7 +24,7 @@ end
 
 describe("data.encode and data.decode", function()
   for _, name in ipairs { "clip.mp4", "clip.webm", "clip.mkv" } do
-    it("bring frames through " .. name, function()
+    it("preserve frames through " .. name, function()
       local path = folder .. "/" .. name
       data.encode(path, colour_frames(6, 32, 48), { frames = 6, height = 32, width = 48, fps = 12 })
       local facts = data.scan(path)
@@ -40,7 +40,7 @@ describe("data.encode and data.decode", function()
     end)
   end
 
-  it("make equal files of equal frames", function()
+  it("write equal files for equal frames", function()
     local a, b = folder .. "/a.mp4", folder .. "/b.mp4"
     for _, path in ipairs { a, b } do
       data.encode(path, colour_frames(5, 32, 32), { frames = 5, height = 32, width = 32 })
@@ -48,7 +48,7 @@ describe("data.encode and data.decode", function()
     assert.equal(base.hash128(base.read_file(a)), base.hash128(base.read_file(b)))
   end)
 
-  it("keep a picture exactly", function()
+  it("preserve a picture exactly", function()
     local bytes = {}
     for i = 1, 3 * 9 * 11 do
       bytes[i] = string.char(i * 37 % 256)
@@ -59,7 +59,7 @@ describe("data.encode and data.decode", function()
     assert.is_true(data.scan(folder .. "/p.png").image)
   end)
 
-  it("say what is wrong", function()
+  it("report what is wrong", function()
     local px = colour_frames(2, 8, 8)
     fails("MR_E_SHAPE", "pixels have 384 bytes, expected 576", data.encode, folder .. "/x.mp4",
       px, { frames = 3, height = 8, width = 8 })
@@ -82,7 +82,7 @@ describe("data.encode and data.decode", function()
 end)
 
 describe("data.encoder", function()
-  it("writes frame by frame, and nothing when it is left early", function()
+  it("writes frame by frame, and leaves no file when it is closed early", function()
     local path = folder .. "/long.mp4"
     do
       local encoder <close> = data.encoder(path, { height = 32, width = 32 })
@@ -104,7 +104,7 @@ describe("data.encoder", function()
 end)
 
 describe("data.ingest and data.open", function()
-  it("make an index of a folder with captions beside the clips", function()
+  it("make an index of a folder with captions next to the clips", function()
     local set = folder .. "/set"
     base.make_dir(set .. "/deep")
     for i, name in ipairs { "one", "deep/two", "three" } do
@@ -136,7 +136,7 @@ describe("data.ingest and data.open", function()
     fails("MR_E_RANGE", "row 3 of an index of 3", index.row, index, 4)
   end)
 
-  it("gives the same reasons in every run", function()
+  it("report the same reasons in every run", function()
     local cut = folder .. "/cut"
     base.make_dir(cut)
     data.encode(cut .. "/good.mp4", colour_frames(4, 32, 32),
@@ -155,14 +155,14 @@ describe("data.ingest and data.open", function()
     end
   end)
 
-  it("moves with its folder", function()
+  it("make an index that can be moved with its folder", function()
     os.execute(("mkdir -p %s/moved && cp -r %s/set %s/set.mrx %s/moved"):format(folder,
       folder, folder, folder))
     local index <close> = data.open(folder .. "/moved/set.mrx")
     assert.equal(folder .. "/moved/set/one.mp4", index:row(2).file)
   end)
 
-  it("takes captions of a list for a folder", function()
+  it("read the captions of a folder from a list", function()
     base.replace_file(folder .. "/captions.csv", "path,text\none.mp4,from the list\n")
     data.ingest(folder .. "/set", folder .. "/listed.mrx", { captions = folder .. "/captions.csv" })
     local index <close> = data.open(folder .. "/listed.mrx")
@@ -170,7 +170,7 @@ describe("data.ingest and data.open", function()
     assert.equal("", index:row(1).text)
   end)
 
-  it("refuses what is no index", function()
+  it("refuse files that are no index", function()
     fails("MR_E_DATA", "no such index", data.open, folder .. "/absent.mrx")
     fails("MR_E_DATA", "made by 'moonreel data ingest'", data.open, folder .. "/set")
   end)

@@ -1,4 +1,4 @@
---- New indexes out of old ones: which rows, what changes, where they come from.
+--- New indexes derived from others: which rows, which changes, and their sources.
 -- Covers: core/bind/builder.c lua/moonreel/data/row.lua
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"
@@ -46,7 +46,7 @@ describe("data.export", function()
 end)
 
 describe("data.derive", function()
-  it("takes no name under which something else is kept", function()
+  it("refuses an output path at which other files are", function()
     base.make_dir(dir .. "/kept")
     base.replace_file(dir .. "/kept/clip.mp4", "pixels")
     base.replace_file(dir .. "/list.txt", "a list")
@@ -62,14 +62,14 @@ describe("data.derive", function()
     end
     assert.equal("pixels", base.read_file(dir .. "/kept/clip.mp4"))
     assert.equal("a list", base.read_file(dir .. "/list.txt"))
-    -- a folder with nothing in it, and an index, do
+    -- an empty folder and an index are replaced
     for _ = 1, 2 do
       assert.equal(5, derive.run({ output = dir .. "/none", from = { index },
         made = "filter" }).rows_out)
     end
   end)
 
-  it("keeps rows that are chosen, with their keys, and counts the others by reason", function()
+  it("keeps the chosen rows with their keys, and counts the others by reason", function()
     local report = derive.run { output = dir .. "/odd.mrx", from = { index }, made = "filter",
       by = "odd ones", choose = function(row)
         return row.frames % 2 == 1, row.frames < 3 and "few frames" or nil
@@ -88,7 +88,7 @@ describe("data.derive", function()
     assert.has_error(function() odd.core:find("xyz") end)
   end)
 
-  it("tells in its sources what it was made from", function()
+  it("records in its sources which indexes it was made from", function()
     derive.run { output = dir .. "/same.mrx", from = { index }, made = "copy" }
     local copy = data.open(dir .. "/same.mrx")
     assert.equal(index.meta.fp_order, copy.meta.fp_order)
@@ -99,7 +99,7 @@ describe("data.derive", function()
     assert.equal(dir .. "/clips/list.csv", origin.from[1].sources[1].path)
   end)
 
-  it("changes captions and columns, and keeps both when it is made from again", function()
+  it("changes captions and columns, which a later derive keeps", function()
     derive.run { output = dir .. "/scored.mrx", from = { index }, made = "join",
       columns = { "aesthetic" }, choose = function(row)
         return row.frames == 2 and { captions = { "two", "a pair" } }
@@ -120,7 +120,7 @@ describe("data.derive", function()
     assert.same({ "two", "a pair" }, more:row(2).captions)
   end)
 
-  it("writes nothing when no row is left, one is twice, a caption is bad, or a choice fails",
+  it("writes nothing on an error: no rows, a duplicate, a bad caption, a failed choice",
     function()
     local function refused(given, pattern)
       given.output, given.made, given.from = dir .. "/no.mrx", "x", given.from or { index }
@@ -144,7 +144,7 @@ describe("data.derive", function()
     refused({ chose = true }, "no option 'chose', did you mean 'choose'")
   end)
 
-  it("keeps captions compressed against the dictionary of its first index", function()
+  it("compresses captions with the dictionary of its first index", function()
     local rows = {}
     for i = 1, 120 do
       rows[i] = ("n%d.mkv,\"%s\""):format(i, ("a red circle moving right, number %d, on a plain "
@@ -163,7 +163,7 @@ describe("data.derive", function()
     assert.equal(60, #core.open(dir .. "/few.mrx"))
   end)
 
-  it("writes parts of files so that an ingest of the list makes the same index", function()
+  it("exports parts of files as a list from which an ingest makes the same index", function()
     local cut = dir .. "/cut.mrx"
     derive.run { output = cut, from = { index }, made = "cut", choose = function(row)
       return row.frames > 3 and { parts = { { 0, 2 }, { 2, row.frames - 2 } } } or row.frames < 3
@@ -180,12 +180,12 @@ describe("data.derive", function()
         assert.equal(made:row(6)[field], back:row(6)[field])
       end
     end
-    -- whole files need no times
+    -- a list of whole files has no times
     export.csv(index, dir .. "/clips/whole.csv")
     assert.is_nil(base.read_file(dir .. "/clips/whole.csv"):find("start_s", 1, true))
   end)
 
-  it("refuses times of a list that the file does not have, a row at a time", function()
+  it("refuses times of a list that the file does not have, row by row", function()
     local fps = index:row(5).fps
     base.replace_file(dir .. "/clips/times.csv", ("path,text,start_s,end_s\n5.mkv,a,%.6f,%.6f\n"
       .. "5.mkv,b,soon,1\n5.mkv,c,0.2,0.1\n5.mkv,d,0,99\n5.mkv,e,,\n5.mkv,f,%.6f,%.6f\n"

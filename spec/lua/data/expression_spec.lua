@@ -1,4 +1,4 @@
---- Questions about rows.
+--- Lua expressions over index rows.
 local expression = require "moonreel.data.expression"
 
 local row = { path = "a/b.mp4", text = "a red ball", frames = 51, height = 360, width = 640,
@@ -26,13 +26,13 @@ describe("data.expression", function()
     end
   end)
 
-  it("says which value a row lacks", function()
+  it("names the value that a row lacks", function()
     local got, why = value("aesthetic > 5 and flow > 0.5")
     assert.is_nil(got)
     assert.equal("no value of flow", why)
   end)
 
-  it("refuses what is no expression, unknown names and failures", function()
+  it("refuses syntax errors, unknown names and failures", function()
     problem("fps >", "expression 'fps >': unexpected symbol")
     problem("asthetic > 5",
       "no field 'asthetic', did you mean 'aesthetic'%?; expected one of path, text, .*flow")
@@ -45,14 +45,14 @@ describe("data.expression", function()
     problem(" ", "expression ' ': is empty; try: 'fps >= 23")
   end)
 
-  it("says where the expression stands, not where in it", function()
+  it("reports the expression's file and line, not a position inside the expression", function()
     for _, text in ipairs { "asthetic > 5", "fps >", "text + 1" } do
       local _, message = pcall(value, text)
       assert.is_nil(tostring(message):find("[string", 1, true))
     end
   end)
 
-  it("tells habits of other languages how Lua says it", function()
+  it("proposes the Lua form of operators of other languages", function()
     for text, try in pairs { ["fps > 3 && image"] = "'and' instead of '&&'",
       ["fps > 3 || image"] = "'or' instead of '||'", ["fps != 24"] = "'~=' instead of '!='",
       ["fps <> 24"] = "'~=' instead of '<>'", ["!image"] = "'not' instead of '!'",
@@ -65,14 +65,14 @@ describe("data.expression", function()
       } do
       problem(text, "; try: .*" .. try:gsub("%p", "%%%0") .. "$")
     end
-    -- nothing is made of what is quoted, or of what no habit explains
+    -- no proposal for quoted text or for other errors
     problem("text == 'a && b' fps", "expected near 'fps'$")
     problem("fps >= ", "near <eof>$")
   end)
 
-  it("ends what does not end", function()
+  it("stops an expression that does not end", function()
     problem("(function() while true do end end)()", "does not end within %d+ instructions")
-    -- and counts each row for itself
+    -- the limit counts for each row
     expression.budget = 4000
     local test = expression.compile("(function() local n = 0 for i = 1, 500 do n = n + i end "
       .. "return n end)()", columns)
@@ -80,7 +80,7 @@ describe("data.expression", function()
       assert.equal(125250, test(row))
     end
     expression.budget = 10 * 1000 * 1000
-    -- also in what the library does
+    -- also inside library functions
     local slow = setmetatable({ text = ("a"):rep(2000) }, { __index = row })
     assert.is_nil(expression.compile("text:find('.-.-.-.-.-.-b')", columns)(slow))
     assert.is_nil(expression.compile("string.find(text, '.-.-.-.-.-.-b')", columns)(slow))

@@ -1,7 +1,8 @@
--- Files of every kind of fault in one run of two epochs, and no room for the list of them: it ends,
--- every sample is accounted for, and four ranks decide what one decides. An index that is cut off
--- within such an epoch, or damaged before it, ends the run by name. More of indexes:
--- spec/core/index; more of decoders that crash: isolated_spec.lua.
+-- Files with all kinds of faults in one run of two epochs, also without disk space for the
+-- quarantine file. The run ends, all samples are accounted for, and four ranks decide the same as
+-- one. An index that is cut off during such an epoch, or damaged before it, ends the run with an
+-- error that names it. More about indexes: spec/core/index; about decoders that crash:
+-- isolated_spec.lua.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local derive = require "moonreel.data.derive"
@@ -11,7 +12,7 @@ local process = require "moonreel.core.process"
 
 local CLIPS <const>, BAD <const>, CRASHES <const> = 30, 8, 25
 
--- the address sanitizer wants to be the first library, and is content with being the second
+-- the address sanitizer must be the first library, but accepts being the second
 local LIBRARIES = process.program():gsub("[^/]*$", "")
 local FAULTY = ("LD_PRELOAD=%sfaulty_decoder.so:%sfaulty_disk.so "):format(LIBRARIES, LIBRARIES)
   .. "ASAN_OPTIONS=verify_asan_link_order=0 FAULTY_CODEC=mpeg4 FAULTY_WAY=crash "
@@ -22,7 +23,7 @@ local function clip(i)
   return ("%s/clips/%02d.%s"):format(place.path, i, i % 2 == 0 and "webm" or "mp4")
 end
 
--- other bytes behind the index's back: size and time stay
+-- changes bytes without the index's knowledge: size and time stay
 local function damage(path, from)
   local text = base.read_file(path)
   os.execute(("cp -p '%s' '%s.old'"):format(path, path))
@@ -45,17 +46,17 @@ setup(function()
       codec = i == CRASHES and "mpeg4" or i % 2 == 0 and "vp8" or nil })
   end
   data.ingest(place.path .. "/clips", place.path .. "/all.mrx")
-  os.remove(clip(3))                                                        -- vanished
+  os.remove(clip(3))                                                        -- missing
   os.execute(("truncate -s 200 '%s'"):format(clip(6)))                      -- truncated
   damage(clip(9), 60)                                                       -- bits
   os.execute(("cp '%s' '%s'"):format(clip(11), clip(12)))                   -- replaced
-  os.execute(("rm '%s' && mkfifo '%s'"):format(clip(15), clip(15)))         -- stalls whoever reads
+  os.execute(("rm '%s' && mkfifo '%s'"):format(clip(15), clip(15)))         -- a pipe: readers block
   os.execute(("rm '%s' && mkdir '%s'"):format(clip(18), clip(18)))          -- unreadable
   os.execute(("rm '%s' && ln -s nowhere '%s'"):format(clip(21), clip(21)))  -- a broken link
 end)
 teardown(function() place:remove() end)
 
--- every rank prints a line: what it was given of all draws, and the weights of its own
+-- each rank prints a line: the ids of all draws, and its own weights
 local script = [[
 local data, json = require "moonreel.data", require "moonreel.core.json"
 local world = %d > 1 and require("moonreel.comm").world() or nil
@@ -85,7 +86,7 @@ io.stdout:write(json.encode { ids = ids, weights = json.array(weights), state = 
   "\n")
 ]]
 
--- the events of a list without what differs between runs
+-- the events of a quarantine file without what differs between runs
 local function events_of(list)
   local events = {}
   for line in base.read_file(list):gmatch("[^\n]+") do
@@ -135,7 +136,7 @@ describe("faults of every kind", function()
   local one, events
   local function whole() return ("index = data.open(%q)"):format(place.path .. "/all.mrx") end
 
-  it("cost their samples alone, and each sample is accounted for", function()
+  it("cost only their samples, and each sample is accounted for", function()
     one, events = epochs(1, whole())
     one = one[1]
     local seen, count = {}, { 0, 0 }
@@ -146,7 +147,7 @@ describe("faults of every kind", function()
       count[epoch] = count[epoch] + 1
     end
     assert.same({ CLIPS - BAD, CLIPS - BAD }, one.weights)
-    -- what will never be good is left out after the first epoch, a file that may come back is not
+    -- permanent faults are left out after the first epoch; a file that may return is not
     local classes = {}
     for _, event in ipairs(events) do
       local row, class, _, epoch = event:match("^(%d+) (%S+) (%d+) (%d+) $")
@@ -165,11 +166,11 @@ describe("faults of every kind", function()
     assert.same({ CLIPS, CLIPS - gone }, count)
   end)
 
-  it("lead four ranks to the same decisions as one", function()
+  it("lead to the same decisions on four ranks as on one", function()
     expect_of_four(one, events, whole())
   end)
 
-  it("lead to the same where there is no room for the list, on one rank and on four", function()
+  it("lead to the same decisions without disk space for the list, on 1 and 4 ranks", function()
     for _, ranks in ipairs { 1, 4 } do
       local all, _, err = epochs(ranks, whole(), FULL)
       local weights = { 0, 0 }
@@ -183,7 +184,7 @@ describe("faults of every kind", function()
     end
   end)
 
-  it("end by name where the index is cut off in the same epoch, or damaged before it", function()
+  it("end the run when the index is cut off during the epoch or was damaged before it", function()
     local file = place.path .. "/all.mrx/data.mdb"
     os.execute(("cp -p '%s' '%s.good'"):format(file, file))
     local function ends(before, within, said)
@@ -204,7 +205,7 @@ describe("faults of every kind", function()
     end, "true", "damaged between bytes %d+ and %d+; try: copy or build it again")
   end)
 
-  it("are kept apart by source, each with epochs of its own, on one rank and on four", function()
+  it("are recorded for each source, with its own epochs, on one rank and on four", function()
     local all <close> = data.open(place.path .. "/all.mrx")
     local words = {}
     for name, keep in pairs { few = function(i) return i <= 10 end,

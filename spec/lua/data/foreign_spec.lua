@@ -1,4 +1,4 @@
---- What other programs wrote is refused by what it is, with the commands that lead on.
+--- Files of other programs are refused by name, with the commands that convert them.
 -- Covers: lua/moonreel/data/foreign.lua core/index/parquet.c core/index/source.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -19,7 +19,7 @@ describe("ingest", function()
     return tostring(problem)
   end
 
-  it("refuses files of other programs by name, and says what to run", function()
+  it("refuses files of other programs by name, with commands to run", function()
     for name, want in pairs {
       ["00000.tar"] = { "a tar shard (WebDataset, ", "tar xf %s -C clips && moonreel data ingest" },
       ["a.tar.gz"] = { "a tar shard", "tar xzf %s -C clips" },
@@ -37,7 +37,7 @@ describe("ingest", function()
     end
   end)
 
-  it("refuses folders of other programs' files, and reads clips that lie beside them", function()
+  it("refuses folders of other programs' files, but reads clips next to such files", function()
     for name, want in pairs { ["web/00000.tar"] = "is a folder of tar shards",
         ["hf/data-00000-of-00001.arrow"] = "is a dataset of Hugging Face",
         ["parts/a.parquet"] = "is a folder of Parquet files" } do
@@ -50,7 +50,7 @@ describe("ingest", function()
     assert.equal(1, data.ingest(dir.path .. "/web", dir.path .. "/web.mrx").written)
   end)
 
-  it("refuses addresses, as its input and in a list, before it looks for files", function()
+  it("refuses URLs, as its input and in a list, before it looks for files", function()
     for input, try in pairs { ["s3://bucket/clips"] = "aws s3 sync s3://bucket/clips clips",
         ["gs://b/c"] = "gsutil -m rsync -r gs://b/c clips",
         ["https://x.org/l.csv"] = "curl -LO https:",
@@ -64,12 +64,12 @@ describe("ingest", function()
       assert.is_truthy(refusal(list):find(("%s:2: '%s' is an address, and clips are read from "
         .. "files of this computer; try: fetch them first"):format(list, address), 1, true))
     end
-    -- a name that only looks like one
+    -- a name that only looks like a URL
     local odd = dir:write("odd.csv", "path,text\nodd name://x.mp4,a cat\n")
     assert.matches("cannot open", refusal(odd))
   end)
 
-  it("refuses Parquet whose clips are inside", function()
+  it("refuses Parquet files that contain the clips", function()
     local made = process.run({ "python3", "-c", [[import sys
 try: import pyarrow as pa, pyarrow.parquet as pq
 except ImportError: sys.exit(1)

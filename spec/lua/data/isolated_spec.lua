@@ -1,11 +1,11 @@
---- A decoder that crashes or does not end costs its samples, never the run.
+--- A decoder that crashes or never ends costs its samples, but not the run.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local folder = require "spec.support.folder"
 local moonreel = folder.moonreel
 local process = require "moonreel.core.process"
 
--- the address sanitizer wants to be the first library, and is content with being the second
+-- the address sanitizer must be the first library, but accepts being the second
 local FAULTY = ("LD_PRELOAD=%sfaulty_decoder.so ASAN_OPTIONS=verify_asan_link_order=0 "
   .. "FAULTY_CODEC=vp8 FAULTY_WAY="):format(process.program():gsub("[^/]*$", ""))
 
@@ -41,7 +41,7 @@ print(("%%d of %%d"):format(good, seen))
 ]]
 
 describe("a decoder that crashes", function()
-  it("costs its own samples in an epoch", function()
+  it("costs only its samples in an epoch", function()
     local events = place.path .. "/quarantine.jsonl"
     local file = place:write("epoch.lua", script:format(place.path .. "/all.mrx", events))
     local out, err, code = moonreel(file, FAULTY .. "crash")
@@ -52,7 +52,7 @@ describe("a decoder that crashes", function()
     assert.equal(4, select(2, text:gsub('"class":"corrupt"', "")))
   end)
 
-  it("costs its own files in an ingest, a scan and a cut", function()
+  it("costs only its files in an ingest, a scan and a cut", function()
     local out, err, code = moonreel(("data ingest %s/clips -o %s/some.mrx"):format(place.path,
       place.path), FAULTY .. "crash")
     assert.equal(0, code, err)

@@ -1,4 +1,4 @@
---- moonreel.data.loader: batches, their order over thread counts, plans and refusals.
+--- moonreel.data.loader: batches, their order for all numbers of threads, plans and errors.
 -- Covers: core/bind/loader.c
 local base = require "moonreel.core.base"
 local core_index = require "moonreel.core.index"
@@ -40,7 +40,7 @@ local function options(more)
 end
 
 describe("loader", function()
-  it("gives the same sample ids with 1, 2, 4 and 8 threads", function()
+  it("returns the same sample ids with 1, 2, 4 and 8 threads", function()
     local first
     for _, threads in ipairs { 1, 2, 4, 8 } do
       local loader <close> = data.loader(options { threads = threads })
@@ -58,11 +58,11 @@ describe("loader", function()
     assert.is_true(#first > 8)
   end)
 
-  it("counts what was ready when it was asked for: after the start, everything", function()
+  it("counts the batches that were ready when requested: after the start, all of them", function()
     local loader <close> = data.loader(options { epochs = 1 })
     local batches, bytes = loader:plan().batches, 0
     for n = 1, batches do
-      -- whoever takes longer than decoding never waits
+      -- a consumer that is slower than decoding never waits
       while loader:stats().ready == 0 do
         base.sleep(0.001)
       end
@@ -74,7 +74,7 @@ describe("loader", function()
     end
   end)
 
-  it("refuses slabs above a quarter of a rank's share, with the bucket and what fits", function()
+  it("refuses slabs above a quarter of a rank's memory, with the bucket and what fits", function()
     local large = { tiny = { [1] = { 1.0, 3 }, [4] = { 1.0, 20000 } } }
     local function open(more)
       more.bucket_config = more.bucket_config or large
@@ -90,7 +90,7 @@ describe("loader", function()
     opened, problem = open { prefetch = 9 }
     assert.is_false(opened)
     assert.matches("11 slabs .* there, or a smaller prefetch", tostring(problem))
-    -- what fits is taken
+    -- a slab that fits is accepted
     local fits = tonumber(text:match "at most (%d+) there")
     for more = 0, 1 do
       opened, problem = open { bucket_config = { tiny = { [4] = { 1.0, fits + more } } },
@@ -100,13 +100,13 @@ describe("loader", function()
         problem:close()
       end
     end
-    -- nothing is decoded into them: they take no memory
+    -- no clip is decoded into the slabs, so they take no memory
     opened, problem = open { blind = true }
     assert.is_true(opened, problem)
     problem:close()
   end)
 
-  it("hands over pixels, captions and facts", function()
+  it("returns pixels, captions and metadata", function()
     local loader <close> = data.loader(options { epochs = 1 })
     local pictures, moving = 0, 0
     for batch in function() return loader:next() end do
@@ -164,7 +164,7 @@ describe("loader", function()
     fails("MR_E_DATA", "bucket rule", data.loader, options { state = state, frame_interval = 2 })
   end)
 
-  it("tells its plan", function()
+  it("reports its plan", function()
     local loader <close> = data.loader(options())
     local plan = loader:plan()
     local samples, batches = 0, 0
@@ -180,14 +180,14 @@ describe("loader", function()
     assert.equal(9, samples + dropped)
   end)
 
-  it("says which rule removed the rows when no sample fits", function()
+  it("names the rule that removed the rows when no sample fits", function()
     fails("MR_E_DATA", "9 rows: below 0.8 of the pixels", data.loader,
       options { bucket_config = { ["720p"] = { [1] = { 1.0, 1 } } } })
     fails("MR_E_DATA", "7 rows: shorter than every length", data.loader,
       options { bucket_config = { tiny = { [51] = { 1.0, 1 } } } })
   end)
 
-  it("blames the entry of a bucket table", function()
+  it("names the entry of a bucket table that is wrong", function()
     fails("MR_E_RECIPE", "there is no resolution '9p'; expected one of 1024, 1080p", data.loader,
       options { bucket_config = { ["9p"] = { [1] = { 1.0, 1 } } } })
     fails("MR_E_RECIPE", "bucket_config.tiny%[4%]", data.loader,
@@ -203,7 +203,7 @@ describe("loader", function()
     fails("MR_E_USAGE", "index is missing", data.loader, { bucket_config = bucket_config })
   end)
 
-  it("is harmless to close twice, with batches outside", function()
+  it("may be closed twice, also while batches are in use", function()
     local loader = data.loader(options())
     loader:next()
     loader:close()
@@ -211,7 +211,7 @@ describe("loader", function()
     fails("MR_E_USAGE", "closed", loader.next, loader)
   end)
 
-  it("goes on from a short state where an epoch left many samples over", function()
+  it("continues from a short state after an epoch that left many samples over", function()
     local path = folder .. "/many.mrx"
     core_index.synthetic(path, 6000, 1)
     local many <close> = data.open(path)
@@ -239,7 +239,7 @@ describe("loader", function()
       rest[i] = ids_of(batch)
       first:release(batch)
     end
-    -- what is reported beside a state belongs to it, wherever the loader is by then
+    -- a reported state is complete, wherever the loader has got to since
     repeat
       local batch = first:next()
       local epoch = batch.epoch

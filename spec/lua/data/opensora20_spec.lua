@@ -1,5 +1,5 @@
---- What captions of 2.0 tell beside their texts. Numbers of the reference: make golden
--- (data_rules).
+--- Frame rate and motion score in captions of Open-Sora 2.0. The reference values come from make
+-- golden (data_rules).
 -- Covers: lua/moonreel/data/opensora20.lua
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
@@ -8,7 +8,7 @@ local opensora20 = require "moonreel.data.opensora20"
 describe("captions of 2.0", function()
   teardown(demo_data.remove)
 
-  it("tell rate and motion; one that stays as it is without a point, but for the reference",
+  it("end with rate and motion score; the reference adds a full stop to all of them",
     function()
     local row = { fps = 24.0, score_vmafmotion = 3.5 }
     assert.equal(" 24 FPS, 4 motion score.", opensora20.suffix(row, 30, true))
@@ -26,7 +26,7 @@ describe("captions of 2.0", function()
     return opensora20.teller({ dataset = dataset, compat = compat }, { false, index })
   end
 
-  it("are reported for samples of an index as a recipe asks for it", function()
+  it("are extended for samples of an index as the recipe asks", function()
     local tell = of({ type = "video_text", fps_max = 24, vmaf = true })
     assert.same({ " 8 FPS.", " 2 motion score." }, { tell(2, 0), tell(2, 1) })
     tell = of({ type = "video_text", fps_max = 24, vmaf = false }, "opensora-2.0")
@@ -35,7 +35,7 @@ describe("captions of 2.0", function()
     assert.is_nil(of { type = "VariableVideoTextDataset", fps_max = 24, vmaf = true })
   end)
 
-  it("come with the batches of a loader", function()
+  it("are part of the batches of a loader", function()
     local index <close> = data.open(demo_data.path())
     local loader <close> = data.loader { index = index, epochs = 1, threads = 1,
       resolutions = { ["32px"] = { pixels = 1024, aspects = { { 1.0, 32, 32 } } } },

@@ -1,4 +1,4 @@
---- Who sees what, without decoding: the order of a loader, and why a bucket takes a sample.
+--- The order of a loader without decoding, and why a bucket accepts a sample.
 -- Covers: core/bind/order.c core/data/pass.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -23,7 +23,7 @@ local usual = 'bucket_config = { ["32px"] = { [1] = { 1.0, 7 }, [4] = { { 1.0, 0
   .. '[2] = { 1.0, 8 } } }'
 
 describe("data.order", function()
-  it("gives what the loader of a run gives, epoch after epoch", function()
+  it("draws what the loader of a run draws, epoch after epoch", function()
     local settings = bake(usual)
     local loader <close> = data.loader { index = index, seed = 5, threads = 1,
       bucket_config = settings:plain("bucket_config"),
@@ -31,7 +31,7 @@ describe("data.order", function()
     local draws <close> = order.open(settings, one)
     local batches = draws:batches()
     assert.equal(loader:plan().batches, batches)
-    -- the second epoch's first batches differ from those of the first
+    -- the first batches of the second epoch differ from those of the first
     local wanted = loader:order(#index + 60)
     local at, epochs = 0, {}
     while at < #wanted do
@@ -51,7 +51,7 @@ describe("data.order", function()
     assert.is_true(epochs[1] > 3)
   end)
 
-  it("passes over batches", function()
+  it("skips batches", function()
     local settings = bake(usual)
     local all <close> = order.open(settings, one)
     local some <close> = order.open(settings, one)
@@ -62,14 +62,14 @@ describe("data.order", function()
     assert.same(all:next(), some:next())
   end)
 
-  -- with chance epochs differ in length; lists of a reference are made for each epoch
+  -- with probabilities, epochs differ in length; lists of a reference are made for each epoch
   for name, text in pairs { ["whole epochs"] = usual, ["epochs that carry"] = usual
       .. ', tail = "carry"', ["epochs that are alike"] = 'bucket_config = { ["32px"] = { [1] = '
       .. '{ 1.0, 7 }, [4] = { 1.0, 11 } } }', ["alike ones that carry"] = 'tail = "carry", '
       .. 'bucket_config = { ["32px"] = { [1] = { 1.0, 7 }, [4] = { 1.0, 300 } } }',
       ["slots"] = usual .. ", virtual_ranks = 3", ["lists"] = 'compat = "opensora-1.2", '
       .. 'bucket_config = { ["32px"] = { [4] = { 1.0, 5 } } }' } do
-    it("passes over " .. name .. " as if they were drawn", function()
+    it("skips " .. name .. " as if they were drawn", function()
       local settings = bake(text .. ", epochs = 9")
       local all <close> = order.open(settings, one)
       local some <close> = order.open(settings, one)
@@ -91,7 +91,7 @@ describe("data.order", function()
     end)
   end
 
-  it("passes over epochs in which samples are left out", function()
+  it("skips epochs that leave samples out", function()
     local settings = bake(usual)
     local lines = {}
     for i = 1, 60 do
@@ -110,7 +110,7 @@ describe("data.order", function()
     assert.same(all:next(), some:next())
   end)
 
-  it("leaves out what failed twice, from the next epoch on", function()
+  it("leaves out samples that failed twice, from the next epoch on", function()
     local settings = bake('bucket_config = { ["32px"] = { [2] = { 1.0, 50 } } }')
     local row = index:row(3)
     local line = '{"key":"%s","class":"corrupt","epoch":%d,"attempt":1,"fp_order":"%s"}\n'
@@ -127,7 +127,7 @@ describe("data.order", function()
     assert.same({ [0] = true, true, false }, comes)
   end)
 
-  it("says in turn why no length took a sample", function()
+  it("reports for each length in turn why it refused a sample", function()
     local settings = bake('bucket_config = { big = { [1] = { 1.0, 1 } }, ["32px"] = '
       .. '{ [9] = { 1.0, 1 }, [4] = { { 0.5, 0.5 }, 2 }, [2] = { 0.5, 3 }, [1] = { 1.0, 1 } } }')
     local entered, says = {}, {}

@@ -1,5 +1,4 @@
---- The media plug-in: opened on first use, looked for in known places, absent from the program
--- itself.
+--- The media plug-in is opened on first use from known folders; the program itself has no codec.
 -- Covers: core/index/plugin.c
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -14,7 +13,7 @@ end
 describe("the program", function()
   local program = output("readlink /proc/" .. base.pid() .. "/exe"):gsub("%s+$", "")
 
-  it("links no FFmpeg library but libavutil", function()
+  it("links no FFmpeg library except libavutil", function()
     local linked = output("ldd " .. program)
     assert.matches("liblua5%.4", linked)
     for _, library in ipairs { "avcodec", "avformat", "swscale", "avfilter" } do
@@ -22,14 +21,14 @@ describe("the program", function()
     end
   end)
 
-  it("opens the plug-in at the first clip", function()
+  it("opens the plug-in for the first clip", function()
     local code = [[local f = io.open("/proc/self/maps"):read("a"); local a = f:find("libavcodec", 1, true)
       pcall(require("moonreel.data").scan, "/nothing.mp4"); local b = io.open("/proc/self/maps"):read("a"):find("libavcodec", 1, true)
       print(a == nil, b ~= nil)]]
     assert.equal("true\ttrue\n", output(("%s -e '%s'"):format(program, code)))
   end)
 
-  it("says where it looked", function()
+  it("lists the folders in which it looked", function()
     local folder = os.tmpname()
     os.remove(folder)
     base.make_dir(folder)
@@ -45,7 +44,7 @@ describe("the program", function()
     os.execute("rm -rf '" .. folder .. "'")
   end)
 
-  it("is not looked for by a loader that decodes nothing", function()
+  it("does not look for the plug-in for a loader that decodes nothing", function()
     local folder = os.tmpname()
     os.remove(folder)
     base.make_dir(folder)

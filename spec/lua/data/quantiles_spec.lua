@@ -1,4 +1,4 @@
---- Sources that are the easy and the hard part of one index, by the quantiles of a column.
+--- Sources that are the easy and the hard part of one index, by quantiles of a column.
 -- Covers: core/bind/source.c core/data/subset.c lua/moonreel/data/place.lua
 local core = require "moonreel.core.loader"
 local data = require "moonreel.data"
@@ -10,7 +10,7 @@ local place, index
 setup(function()
   place = folder.new()
   local all <close> = data.open(demo_data.path())
-  -- every value twice, the largest first; one row in ten has none
+  -- each value twice, the largest first; one row in ten has none
   derive.run { output = place.path .. "/hard.mrx", from = { all }, made = "join",
     columns = { "motion" }, choose = function(_, _, i)
       return { columns = i % 10 ~= 0 and { motion = (300 - i) // 2 + 0.0 } or {} }
@@ -27,7 +27,7 @@ local function pick(from, to, trim)
 end
 
 describe("quantiles of a column", function()
-  it("part the rows that have a value, each once, without those at the top", function()
+  it("split the rows that have a value, without those at the top", function()
     local easy, low, high = pick(0, 1 / 3, 0.1)
     local parts = { easy, (pick(1 / 3, 0.6, 0.1)), (pick(0.6, 1, 0.1)) }
     local sum = 0
@@ -46,7 +46,7 @@ describe("quantiles of a column", function()
     end
   end)
 
-  it("tell neighbours apart that f32 does not, whole numbers and reals", function()
+  it("distinguish neighbours that are equal in f32, for whole numbers and reals", function()
     local all <close> = data.open(demo_data.path())
     derive.run { output = place.path .. "/near.mrx", from = { all }, made = "join",
       columns = { "uid", "score" }, kinds = { uid = "whole" }, choose = function(_, _, i)
@@ -65,7 +65,7 @@ describe("quantiles of a column", function()
     assert.same({ -150 * (1 + 300 * 2.0 ^ -40), -1 * (1 + 151 * 2.0 ^ -40) }, { low, high })
   end)
 
-  it("make sources that are drawn apart, each sample once", function()
+  it("make sources that are drawn separately, each sample once", function()
     local easy, hard = pick(0, 0.5, 0.01), pick(0.5, 1, 0.01)
     local draws <close> = core.order({
       { name = "easy", index = index.core, members = easy, epochs = 1 },
@@ -84,7 +84,7 @@ describe("quantiles of a column", function()
     assert.has_error(function() draws:next() end)
   end)
 
-  it("name the column and what to try", function()
+  it("report errors with the column and a proposal", function()
     for given, pattern in pairs {
       [{ column = "aesthetic" }] = "no column 'aesthetic'; it has: motion",
       [{ column = "motion", from = 0.999 }] = "no row is between the quantiles 0.999 and 1 of",

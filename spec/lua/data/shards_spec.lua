@@ -1,4 +1,4 @@
---- data.shards: what an export writes is read back as the same index; damage is named.
+--- data.shards: an index that was exported as shards is read back unchanged; damage is reported.
 -- Covers: lua/moonreel/data/shards.lua lua/moonreel/data/tar.lua lua/moonreel/data/whole.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -32,7 +32,7 @@ teardown(function()
   place:remove()
 end)
 
--- a fresh folder of shards, and what a reading of them says
+-- reads shards into a new folder; returns the result and its path
 local n = 0
 local function written()
   n = n + 1
@@ -49,7 +49,7 @@ local function read(path, options)
 end
 
 describe("shards", function()
-  it("leave nothing where their writing ends early", function()
+  it("leave no files when their writing ends early", function()
     local path = place.path .. "/early"
     local function stops(at)
       return { shard_bytes = 4000, tick = function(i) assert(i < at, "stopped") end }
@@ -58,14 +58,14 @@ describe("shards", function()
       assert.has_error(function() export.shards(index, path, stops(at)) end)
       assert.is_false(base.exists(path), "row " .. at)
     end
-    -- a folder that was there stays, with what was in it
+    -- a folder that existed before stays, with its files
     local note = place:write("early/note", "mine")
     assert.has_error(function() export.shards(index, path, stops(6)) end)
     assert.same({ "note" }, base.list_dir(path))
     os.remove(note)
   end)
 
-  it("are not mixed with others", function()
+  it("are not written to a folder that has other shards", function()
     local from = written()
     local before = base.list_dir(from)
     fails("MR_E_USAGE", from .. ": already has shards; try: another folder", export.shards,
@@ -89,12 +89,12 @@ describe("shards", function()
       was.mtime_ns, is.mtime_ns = nil, nil
       assert.same(was, is)
     end
-    -- once more over what is there: nothing is another file
+    -- a second reading over these files writes equal ones
     assert.equal(7, read(from).written)
   end)
 
-  it("are closed once they hold as much as is asked", function()
-    -- of each shard the bytes of its samples, a clip and its facts each
+  it("are closed when they have the requested size", function()
+    -- of each shard the bytes of its samples, each with a clip and its metadata
     local function sizes_of(most)
       local path, all = place.path .. "/sized", {}
       local count = export.shards(index, path, { shard_bytes = most })
@@ -129,7 +129,7 @@ describe("shards", function()
     end
   end)
 
-  it("need a folder for their clips, and leave other files alone", function()
+  it("need a folder for their clips, and keep other files there", function()
     local from = written()
     fails("MR_E_USAGE", "s%d: has shards, .* try: %-%-root DIR", data.ingest, from,
       from .. ".mrx")
@@ -141,7 +141,7 @@ describe("shards", function()
     assert.is_false(base.exists(from .. ".mrx"))
   end)
 
-  it("that are damaged or missing are named, with the place", function()
+  it("are reported with the place of the damage when damaged or missing", function()
     local function damaged(change, expected)
       local from = written()
       change(from)

@@ -1,7 +1,8 @@
---- The stream of samples of a run is one, whoever reads it: real processes of 1, 2, 3, 4 or 8 ranks
--- read their shares of it, are killed, and others go on from what was saved last. What they read,
--- put together, is what one process reads at a stretch, and each epoch has every sample once.
--- MOONREEL_EPOCHS=300 reads that many epochs, MOONREEL_SEED others.
+--- The stream of samples of a run is the same for any number of readers. Processes of 1, 2, 3, 4 or
+-- 8 ranks read their shares of it, are killed, and others continue from the last saved state.
+-- Together they read what one process reads without interruption, and each epoch has every sample
+-- once.
+-- MOONREEL_EPOCHS=300 reads that many epochs; MOONREEL_SEED chooses another order.
 -- Covers: core/data/loader.c lua/moonreel/data/loader.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -12,9 +13,9 @@ local SEED = math.tointeger(os.getenv "MOONREEL_SEED") or 1
 local SIZES <const> = { 1, 2, 3, 4, 8 }
 local ROWS, EACH = 90, 4 -- epochs of one run
 
--- A run by the ranks of this launch: eight micro-batches a step, whatever the ranks. `log` holds a
--- line for each, {epoch draw ids}, of all steps that `state` counts. A rank that is to be lost is
--- killed on its way through a step.
+-- A run by the ranks of this launch: eight micro-batches a step for any number of ranks. `log` has
+-- a line {epoch draw ids} for each step that `state` counts. A rank to be lost is killed during a
+-- step.
 local RUN = [[
 local base, data, team = require "moonreel.core.base", require "moonreel.data",
   require "moonreel.comm.team"
@@ -115,14 +116,14 @@ describe("ranks that share an order", function()
       repeat
         tries = tries + 1
         local ranks = SIZES[draw(1, #SIZES)]
-        -- some launches go on to the end
+        -- some launches end normally
         local lost = tries < 12 and draw(0, 5) > 0 and draw(0, ranks - 1) or -1
         done = launch(ranks, seed, draw(1, 3), lost, draw(1, 60))
         killed = killed + (done.exit ~= 0 and 1 or 0)
         assert.is_true(done.exit == 0 or done.exit == 137, done.output)
       until done.exit == 0
       assert.equal(want, base.read_file(dir.path .. "/log"), "seed " .. seed)
-      -- every sample of the epoch once
+      -- each sample of the epoch once
       local seen = {}
       for epoch, ids in want:gmatch "(%d+) %d+ ([^\n]*)\n" do
         seen[epoch] = seen[epoch] or {}

@@ -1,4 +1,4 @@
---- Frames of clips on one picture, and moonreel data preview.
+--- Frames of clips in one picture, and moonreel data preview.
 -- Covers: lua/moonreel/cli/data/preview.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -10,7 +10,7 @@ local place, index
 setup(function()
   place = folder.new()
   base.make_dir(place.path .. "/clips")
-  -- each frame of a clip is as bright as its number says
+  -- the brightness of each frame is its number
   for i, size in ipairs { { 32, 64 }, { 64, 32 }, { 48, 80 } } do
     local frames = {}
     for n = 0, 4 * i - 1 do
@@ -26,16 +26,16 @@ end)
 teardown(function() place:remove() end)
 
 describe("data.sheet", function()
-  it("shows each clip whole, from its first frame to its last", function()
+  it("shows frames from the first to the last of each clip", function()
     local path = place.path .. "/s.png"
     local failed, height, width = sheet.write(path, { index:row(1), index:row(2), index:row(3) },
       { frames = 3, height = 32, width = 48 })
     assert.same({}, failed)
-    -- above each line of frames one of letters, 12 pixels high
+    -- a line of text, 12 pixels high, stands above each line of frames
     assert.same({ 3 * 48 + 4, 3 * 52 + 4 }, { height, width })
     local pixels = data.decode(path)
     assert.equal(3 * height * width, #pixels)
-    -- brightness in the middle of tile `column` of line `row`, and off its middle
+    -- brightness in the middle of tile `column` of line `row`, and next to it
     local function at(row, column, y, x)
       y, x = 4 + 12 + (row - 1) * 48 + 16 + (y or 0), 4 + (column - 1) * 52 + 24 + (x or 0)
       return pixels:byte(y * width + x + 1)
@@ -45,7 +45,7 @@ describe("data.sheet", function()
         assert.is_true(math.abs(at(row, column) - (60 + 15 * frame)) < 6)
       end
     end
-    -- a wide clip leaves room above, a tall one at its sides
+    -- a wide clip has a border above and below, a tall one at its sides
     assert.equal(40, at(1, 1, -15))
     assert.is_true(at(1, 1, 0, -22) > 50)
     assert.equal(40, at(2, 1, 0, -15))
@@ -54,7 +54,7 @@ describe("data.sheet", function()
 end)
 
 describe("moonreel data preview", function()
-  it("takes rows evenly, or those that are named", function()
+  it("takes evenly spaced rows, or the named ones", function()
     local words = ("data preview %s/i.mrx -o %s/p.png "):format(place.path, place.path)
     local out, err, code = folder.moonreel(words .. "--count 2")
     assert.equal(0, code, err)

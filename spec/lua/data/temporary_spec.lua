@@ -2,7 +2,7 @@ local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local temporary = require "moonreel.data.temporary"
 
--- the path of a folder that was closed behind a function
+-- the path of a folder that was closed at the end of a function
 local function after(f, path)
   local made
   local good, problem = pcall(function()
@@ -15,7 +15,7 @@ local function after(f, path)
 end
 
 describe("a temporary folder", function()
-  it("goes with everything in it, also where an error passes", function()
+  it("is removed with all files, also after an error", function()
     local function fill(path)
       base.make_dir(path .. "/inside")
       base.replace_file(path .. "/inside/file", "text")
@@ -31,7 +31,7 @@ describe("a temporary folder", function()
     assert.same({ false, "what passes", false }, { good, problem, base.exists(made) })
   end)
 
-  it("lies where its path says", function()
+  it("is created in the folder that its path names", function()
     local outer <close> = folder.new()
     local made, good = after(function() end, outer.path .. "/new/one")
     assert.same({ outer.path .. "/new/one", true }, { made, good })

@@ -1,5 +1,5 @@
---- Several pipelines in turn: one is in memory at a time, and what it has rendered is the first
--- frame of what the next renders.
+--- Several pipelines in sequence: one is in memory at a time, and its renderings are the first
+-- frames of those of the next.
 -- Covers: lua/moonreel/sample/chain.lua lua/moonreel/sample/request.lua
 -- lua/moonreel/sample/conditions.lua
 local chain = require "moonreel.sample.chain"
@@ -9,7 +9,7 @@ local sample = require "moonreel.sample"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
 
-describe("pipelines in turn", function()
+describe("pipelines in sequence", function()
   local out, specs = demo_data.scratch(), {}
   local open = sample.open
   after_each(function() sample.open = open end)
@@ -37,7 +37,7 @@ describe("pipelines in turn", function()
     return o
   end
 
-  -- the mean difference between two texts of bytes
+  -- the mean difference between two strings of bytes
   local function off(a, b)
     local sum = 0
     for i = 1, #a do
@@ -46,9 +46,9 @@ describe("pipelines in turn", function()
     return sum / #a
   end
 
-  it("give the next one its first frame, each rendering its own, and are closed before", function()
+  it("pass each rendering on as a first frame, and are closed before the next opens", function()
     local list = {}
-    -- a pipeline, which goes on from what the one before has rendered
+    -- a pipeline that continues from the renderings of the one before
     local function pipeline(spec, asked)
       return { open = function() return sample.open(spec, { threads = 1 }) end,
         ask = function(clips)
@@ -60,7 +60,7 @@ describe("pipelines in turn", function()
       return (pcall(sampler.exec.param, sampler.exec, "w", "final_layer.linear.bias"))
     end
     function sample.open(...)
-      -- the one before is closed
+      -- the pipeline before is closed
       assert.is_false(list[1] ~= nil and works(list[1]))
       list[#list + 1] = open(...)
       assert.is_true(works(list[#list]))
@@ -78,14 +78,14 @@ describe("pipelines in turn", function()
     for i, clip in ipairs(clips) do
       local frame = 3 * 32 * 32
       assert.equal(4 * frame, #clip.pixels)
-      -- a decoded picture is encoded again, after what was too dark or too bright was cut
+      -- the decoded picture is encoded again, after its values were clamped
       local kept = off(first[i].pixels, clip.pixels:sub(1, frame))
       assert.is_true(kept < 10, kept)
       assert.is_true(off(first[i].pixels, clip.pixels:sub(frame + 1, 2 * frame)) > 20)
     end
   end)
 
-  it("scale what they give, put it where a condition says, and have as many of them", function()
+  it("scale a passed frame, put it where a condition says, and need one for each clip", function()
     local one <close> = open(specs[2], { threads = 1 })
     local small = one:render(given(1, { 1 }, { height = 16, width = 16 }))
     local plain = one:render(given(4, { 3 }))[1].pixels

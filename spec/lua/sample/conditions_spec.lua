@@ -52,14 +52,14 @@ describe("references", function()
     return path, T.from({frames, 3, height, width}, pixels, "u8")
   end
 
-  it("are scaled as the reference scales them under compat: pictures", function()
+  it("are scaled as the reference scales pictures under compat", function()
     local path, pixels = write("a.png", 1, 40, 37)
     local want = media.cover(pixels, {height = 16, width = 24, picture = true})
     assert.same(encoded(want):totable(), latents(path, true):totable())
     assert.is_false(latents(path):bytes() == latents(path, true):bytes())
   end)
 
-  it("are bytes for an autoencoder that takes no more, scaled from what is shown", function()
+  it("are given as bytes, scaled as shown, to an autoencoder that needs no more", function()
     local references = require "moonreel.sample.references"
     local path = write("bytes.mkv", 3, 32, 64)
     for _, how in ipairs {{compat = true, exact = false}, {compat = false, exact = true}} do
@@ -70,14 +70,14 @@ describe("references", function()
     assert.equal("f32", references.pixels({path}, 1, SIZE, {compat = true, exact = true}).dtype)
   end)
 
-  it("that cannot be read are named with their number", function()
+  it("that cannot be read are reported with their number", function()
     local path = dir:write("no.png", "no picture")
     local item = {seed = 3, paths = {path}, strategy = ""}
     fails("MR_E_DECODE", "reference_path: reference 0 cannot be read: .-/no%.png: ",
       conditions.new, coder, item, SIZE)
   end)
 
-  it("are scaled as the reference scales them under compat: videos, some frames at a time",
+  it("are scaled as the reference scales videos under compat, some frames at a time",
     function()
     local path, pixels = write("a.mkv", 19, 32, 64)
     local want = media.cover(pixels, SIZE)

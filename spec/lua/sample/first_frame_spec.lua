@@ -1,5 +1,5 @@
---- The first frame of a clip by an image model: what that model is and is asked for. By the
--- command: spec/recipes/opensora20_inference_spec.lua.
+--- The first frame of a clip, rendered by an image model: the model and the request to it. The
+-- command is tested in spec/recipes/opensora20_inference_spec.lua.
 local fails = require "spec.support.fails"
 local first_frame = require "moonreel.sample.first_frame"
 local settings = require "moonreel.settings"
@@ -7,7 +7,7 @@ local settings = require "moonreel.settings"
 local PLACE <const> = "opensora-2.0/inference/"
 
 describe("a first frame", function()
-  it("is refused without its model, for another condition, of no size", function()
+  it("is refused without an image model, for other conditions and without a size", function()
     local s = settings.bake(PLACE .. "256px", { "use_t2i2v=true" })
     fails("MR_E_RECIPE", "use_t2i2v=true: sampling.use_t2i2v = true, but img_flux",
       first_frame.settings, s)
@@ -24,7 +24,7 @@ describe("a first frame", function()
       first_frame.options, s, {}, 16)
   end)
 
-  it("is asked for by the table of the image model, half of it under compat", function()
+  it("is requested with the image model's settings, half of them under compat", function()
     local function size(cell, ...)
       local o = first_frame.options(settings.bake(PLACE .. "t2i2v_256px", { ... }), {}, cell)
       return { o.height, o.width }
@@ -32,7 +32,7 @@ describe("a first frame", function()
     assert.same({ 576, 1024 }, size(16))
     assert.same({ 288, 512 }, size(32))
     assert.same({ 576, 1024 }, size(32, "compat=none"))
-    -- rates and motion are told to the model of clips alone
+    -- only the model of clips gets rate and motion score
     assert.is_true(first_frame.options(settings.bake(PLACE .. "t2i2v_256px"), {}, 16).plain)
     local own, path = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px"))
     assert.same({ "flux", true, true, false, "autoencoder_2d", "./ckpts/flux1-dev.safetensors" },
@@ -41,7 +41,7 @@ describe("a first frame", function()
     assert.is_nil(own.ckpt_path)
   end)
 
-  it("has the image model's errors named as a recipe and its arguments name it", function()
+  it("reports errors of the image model by the lines and arguments of the recipe", function()
     local blame = require "moonreel.settings.blame"
     local base = require "moonreel.core.base"
     local own = first_frame.settings(settings.bake(PLACE .. "t2i2v_256px",

@@ -1,5 +1,5 @@
---- What a rendering will take, reported at few cells, beside what it takes; what does not fit is
--- refused with what does.
+--- The memory of a rendering, predicted from few cells and compared with its real memory. A
+-- rendering that does not fit is refused with a size that does.
 -- Covers: lua/moonreel/sample/fit.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -25,7 +25,7 @@ describe("a rendering", function()
     dir:remove()
   end)
 
-  -- a step over latents that needs them twice
+  -- a step that needs its latents twice
   local graphs = {}
   local function step(r)
     local size, g = coder.auto:latent(r.frames, r.height, r.width), G.graph()
@@ -36,7 +36,7 @@ describe("a rendering", function()
     return run:compile(g), size
   end
 
-  it("is reported what it will take from a size of few cells", function()
+  it("has its memory predicted from a size of few cells", function()
     local asked
     local function counted(r)
       local prog, size = step(r)
@@ -47,7 +47,7 @@ describe("a rendering", function()
       return fit.bytes(coder.auto, coder, {frames = frames, height = height, width = width,
         batch = 400}, counted)
     end
-    -- what is small is reported exactly
+    -- the memory of a small size is exact
     local exact = predicted(5, 128, 128)
     assert.equal(2 * 16 * 16, asked)
     local m = step{frames = 5, height = 128, width = 128, batch = 400}:memory()
@@ -63,7 +63,7 @@ describe("a rendering", function()
     assert.is_true(one > 48 * exact and one < 72 * exact, one / exact)
   end)
 
-  it("is refused where it does not fit, with what does", function()
+  it("is refused when it does not fit, with a size that does", function()
     local r = {frames = 51, height = 720, width = 1280, batch = 4}
     fit.check(r, 1000, 1000)
     fails("MR_E_MEMORY", "sample: 51 frames of 720 x 1280, 4 at once, need about 8%.0 GB, and "

@@ -1,4 +1,4 @@
---- Folders of renderings: no file of an earlier one is lost.
+--- Folders of renderings: no file of an earlier rendering is lost.
 local base = require "moonreel.core.base"
 local folder = require "moonreel.sample.folder"
 local scratch = require "spec.support.folder"
@@ -10,7 +10,7 @@ describe("sample.folder", function()
 
   local function numbered() return folder.new(nil, dir.path .. "/samples") end
 
-  it("numbers what has no name, after the largest number, when it is needed", function()
+  it("gives a folder without a name the number after the largest one, on first use", function()
     local unused = numbered()
     assert.is_false(base.exists(dir.path .. "/samples"))
     local one = numbered()
@@ -25,7 +25,7 @@ describe("sample.folder", function()
     assert.equal(dir.path .. "/samples/1001", numbered():path())
   end)
 
-  it("takes another number when a process beside it was faster", function()
+  it("takes another number when a concurrent process was faster", function()
     local list = base.list_dir
     finally(function() base.list_dir = list end)
     base.list_dir = function(path)
@@ -37,7 +37,7 @@ describe("sample.folder", function()
     assert.equal(dir.path .. "/samples/003", numbered():path())
   end)
 
-  it("refuses to replace files of a folder that is named, and makes it as it is named", function()
+  it("refuses to replace files in a named folder, and creates the folder", function()
     local there = dir:write("clips/a.mp4", "x")
     local one = folder.new(dir.path .. "/clips")
     one:keep { "b.mp4", "a.png" }
@@ -53,7 +53,7 @@ describe("sample.folder", function()
     assert.is_true(base.exists(dir.path .. "/deep/er/."))
   end)
 
-  it("removes what was made for nothing, and nothing else", function()
+  it("removes a folder that it created and did not use, and no other", function()
     base.make_dir(dir.path .. "/empty")
     for _, given in ipairs { false, dir.path .. "/new", dir.path .. "/empty" } do
       local one = folder.new(given or nil, dir.path .. "/samples")

@@ -1,10 +1,10 @@
---- What a condition takes of which reference: frames that are encoded, and where they stand.
+--- The frames that a condition takes from references, and where it puts them.
 -- Covers: lua/moonreel/sample/given.lua
 local T = require "moonreel.core.tensor"
 local fails = require "spec.support.fails"
 local given = require "moonreel.sample.given"
 
--- clips whose frames are all of one value: 10 i + f
+-- clips whose frames have a single value: 10 i + f
 local function clip(i, frames)
   local bytes = {}
   for f = 0, frames - 1 do
@@ -13,7 +13,7 @@ local function clip(i, frames)
   return { frames = frames, height = 2, width = 2, pixels = table.concat(bytes) }
 end
 
--- an autoencoder whose latents are the frames that it was given: the first of each latent frame
+-- an autoencoder whose latent frames are the first frame of each group
 local function codec_of(step, causal)
   return { auto = { step = step, grouped = not causal,
     latent = function(_, frames) return { 1, (frames - 1) // step + 1, 1, 1 } end },
@@ -56,7 +56,7 @@ describe("given frames", function()
       prompt = "a" }, { kind = "t2v", frames = 9, height = 2, width = 2 })
   end)
 
-  it("are those of one end of the first clip, as many as the autoencoder counts", function()
+  it("are as many frames at one end of the first clip as the autoencoder needs", function()
     local long = clip(1, 40)
     assert.equal("0: 10 < 39", text(codec_of(4, true), "v2v_head", 41, { long, two }))
     assert.equal("2: 17 < 46", text(codec_of(4, true), "v2v_tail", 41, { long, two }))
@@ -64,7 +64,7 @@ describe("given frames", function()
     assert.equal("2: 18 < 46", text(codec_of(4, false), "v2v_tail", 40, { long }))
   end)
 
-  it("hide the copies that an autoencoder makes of one frame, if it is not causal", function()
+  it("cut off the copies that an autoencoder that is not causal makes of one frame", function()
     local function hidden(kind, causal, believed)
       return { given.copies(codec_of(4, causal).auto, { kind = kind, frames = 12, height = 2,
         width = 2, causal = believed }) }

@@ -1,5 +1,5 @@
---- A rendering over the weights, noise and features of the reference, with a video autoencoder
--- behind it: its latents step by step, and the frames that they decode to.
+--- A rendering with weights, noise and features of the reference and a video autoencoder: its
+-- latents step by step, and the decoded frames.
 -- Covers: lua/moonreel/sample/init.lua
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -48,7 +48,7 @@ describe("a rendering with the reference's weights", function()
     return sample.open(dir.path, {overrides = overrides, ema = false, threads = 1})
   end
 
-  -- masks, noise and features as recorded; sizes that the model is told beside those of its latents
+  -- masks, noise and features as recorded; the model gets other sizes than those of its latents
   local function recorded(sampler, z)
     local mask, n = golden:list "in.mask", golden.has["in.mask"].shape[2]
     local rows, noise, fill = 0, golden:tensor "in.noise_per_step", T.methods.fill_torch_normal
@@ -68,7 +68,7 @@ describe("a rendering with the reference's weights", function()
     return function() T.methods.fill_torch_normal, conditions.new = fill, new end
   end
 
-  it("is refused below a cell of the autoencoder, and where it does not fit", function()
+  it("is refused below a cell of the autoencoder, and when it does not fit", function()
     local sampler <close> = open()
     local function refused(code, pattern, height, width)
       fails(code, pattern, sampler.render, sampler, {prompts = {"a"}, frames = 102,
@@ -79,7 +79,7 @@ describe("a rendering with the reference's weights", function()
       .. ".- are free; try: %-%-size %d+x%d+", 60000, 60000)
   end)
 
-  it("has its latents, and the frames that the autoencoder makes of them", function()
+  it("has the reference's latents, and the autoencoder's frames of them", function()
     local sampler <close> = open()
     local z = golden:tensor "in.z"
     local back, last, worst = recorded(sampler, z), nil, 0

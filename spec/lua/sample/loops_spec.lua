@@ -1,5 +1,5 @@
---- Renderings with conditions: pieces one after another, references, scores, files while they are
--- made.
+--- Renderings with conditions: pieces in sequence, references, scores, and files that are written
+-- during a rendering.
 -- Covers: lua/moonreel/sample/conditions.lua lua/moonreel/sample/request.lua
 -- Covers: lua/moonreel/sample/output.lua lua/moonreel/sample/released.lua
 -- Covers: lua/moonreel/cli/sample.lua
@@ -28,7 +28,7 @@ local function trained()
   return run
 end
 
--- clips of a prompt under fields and options
+-- the clips of a prompt with these fields and options
 local function render(fields, options)
   local overrides = {}
   for i, text in ipairs(fields or {}) do
@@ -54,7 +54,7 @@ describe("sample with conditions", function()
     demo_data.remove()
   end)
 
-  it("goes on from the end of the piece before, whose frames it does not show again", function()
+  it("continues from the end of the piece before, and shows those frames once", function()
     local one = render()[1]
     local fields = {"loop=3", "condition_frame_length=2"}
     local three = render(fields)[1]
@@ -62,7 +62,7 @@ describe("sample with conditions", function()
     assert.equal(6 + 4 + 4, three.frames)
     assert.equal(14 * FRAME, #three.pixels)
     assert.is_true(frames(three, 0, 6) == one.pixels)
-    -- what is rendered follows from what it goes on from, and from the loop
+    -- a piece depends on the frames that it continues and on its number
     local other = render{"loop=2", "condition_frame_length=1"}[1]
     assert.equal(11, other.frames)
     assert.is_false(frames(other, 6, 7) == frames(three, 6, 7))
@@ -74,14 +74,14 @@ describe("sample with conditions", function()
       tostring(err))
   end)
 
-  it("keeps what it goes on from, step by step", function()
+  it("keeps the frames that it continues, in each step", function()
     local starts, ends = {}, {}
     local clips, sampler = render({"loop=2", "condition_frame_length=2"}, {watch = function(i, prog)
       local list = i == 1 and starts or ends
       list[#list + 1] = prog:get(i == 1 and "z_start" or "z"):reshape{24, 6, 4, 4}
     end})
     assert.equal(2, #ends)
-    -- what is not kept begins with noise of its own
+    -- the other frames start from noise of their own
     assert.is_false(starts[1]:slice(1, 2, 6):clone():bytes()
       == starts[2]:slice(1, 2, 6):clone():bytes())
     local again <close> = sample.open(trained(), {threads = 1})
@@ -91,7 +91,7 @@ describe("sample with conditions", function()
     assert.is_truthy(sampler)
   end)
 
-  it("takes memory by the piece, however many there are", function()
+  it("needs the memory of one piece for any number of pieces", function()
     local function most(loop)
       local largest, programs = 0, 0
       render({"loop=" .. loop, "condition_frame_length=2"}, {sink = function()
@@ -103,9 +103,9 @@ describe("sample with conditions", function()
     assert.equal(most(2), most(5))
   end)
 
-  -- sanitizers keep what is freed: their peaks say nothing
+  -- sanitizers keep freed memory, so their peaks prove nothing
   if not process.program():find("/asan/", 1, true) then
-    it("peaks alike with one piece and with thirty", function()
+    it("has the same peak of memory with one piece and with thirty", function()
       local code = [[
         local sample, bench = require "moonreel.sample", require "moonreel.core.bench"
         local override = require "moonreel.recipe.override"
@@ -122,13 +122,13 @@ describe("sample with conditions", function()
         assert.equal(0, done.exit, done.output)
         return tonumber(done.output)
       end
-      -- a piece is 1.2 MB of pixels, and as much again four times before it is bytes
+      -- a piece is 1.2 MB of pixels, and four times that as floats
       local one, thirty = peak(1), peak(30)
       assert.is_true(thirty < one + (8 << 20), ("%d above %d"):format(thirty - one, one))
     end)
   end
 
-  it("tells each piece its own text, and scores behind it", function()
+  it("gives each piece its own text, and scores after the text", function()
     local len = {}
     local function lengths(fields, text)
       len = {}
@@ -148,7 +148,7 @@ describe("sample with conditions", function()
     assert.same({#"a aesthetic score: 6.5."}, lengths({override.parse "aes=6.5"}, "a"))
   end)
 
-  it("renders a prompt several times, from seeds one after the other", function()
+  it("renders a prompt several times, with consecutive seeds", function()
     local clips = render({"num_sample=2"}, {seeds = {4, 9}})
     local seeds, numbers = {}, {}
     for i, clip in ipairs(clips) do
@@ -158,7 +158,7 @@ describe("sample with conditions", function()
     assert.same({0, 1, 2, 3}, numbers)
   end)
 
-  it("takes latent frames from references, as the groups say", function()
+  it("takes latent frames from references, as the strategies say", function()
     local pixels = frames(render()[1], 0, 1)
     data.png(out .. "/ref.png", pixels, {height = 32, width = 32})
     local last
@@ -183,7 +183,7 @@ describe("sample with conditions", function()
       tostring(err))
   end)
 
-  it("gives a still beside a conditioned clip the mask of all frames", function()
+  it("gives a still the mask of all frames next to a conditioned clip", function()
     data.png(out .. "/ref.png", ("\100"):rep(FRAME), {height = 32, width = 32})
     local both = render(nil, {prompts = {"a", "b"}, references = {out .. "/ref.png", ""},
       strategies = {"0,0,0,0,1,0", ""}})
@@ -204,7 +204,7 @@ describe("sample with conditions", function()
       assert.matches(pattern, r.output)
     end
 
-    it("takes fields over those of a checkpoint, and lengths by name", function()
+    it("accepts fields over those of a checkpoint, and lengths by name", function()
       base.replace_file(out .. "/prompts.txt", "zero\none\ntwo\nthree\n")
       local text = moonreel("--prompt-path", out .. "/prompts.txt", "--start-index", "1",
         "--end-index", "3", "--num-frames", "1x", "--loop", "2", "--condition-frame-length", "1",
@@ -216,7 +216,7 @@ describe("sample with conditions", function()
       text = moonreel("--prompt", "a/b", "--prompt-as-path", "--num-sample", "2", "--frames", "1",
         "--out", out .. "/named")
       assert.equal(out .. "/named/a-b-0.png\n" .. out .. "/named/a-b-1.png\n", text)
-      -- a name holds whole characters, and an empty prompt has none
+      -- a file name holds whole characters; that of an empty prompt has only its number
       local long = "a" .. ("é"):rep(150)
       text = moonreel("--prompt", long, "", "--prompt-as-path", "--frames", "1", "--out",
         out .. "/named")
@@ -224,7 +224,7 @@ describe("sample with conditions", function()
         out), text)
     end)
 
-    it("takes a prompt per line of a file, as editors write them", function()
+    it("reads a prompt per line of a file, also with a BOM and Windows line ends", function()
       base.replace_file(out .. "/odd.txt", "\xEF\xBB\xBFone\r\n\r\n \t two  \n  \nthree")
       local listed = json.decode(moonreel("--prompt-path", out .. "/odd.txt", "--frames", "1",
         "--json", "--out", out .. "/odd"))
@@ -235,7 +235,7 @@ describe("sample with conditions", function()
       assert.same({"one", "two", "three"}, prompts)
     end)
 
-    it("knows presets, under what else is asked for", function()
+    it("has presets, which other arguments override", function()
       local text = moonreel("--preset", "low4s", "--frames", "2", "--prompt", "a",
         "resolutions={'s': {'pixels': 600, 'aspects': [[1.5, 48, 32], [0.56, 16, 32]]}}",
         "--resolution", "s", "--out", out .. "/preset")
@@ -243,7 +243,7 @@ describe("sample with conditions", function()
       assert.same({2, 16, 32}, {facts.frames, facts.height, facts.width})
     end)
 
-    it("takes lists and sizes as the reference's script does, and makes a sheet", function()
+    it("accepts lists and sizes as the reference's script does, and makes a sheet", function()
       local text = moonreel("--prompt", "a", "b c", "--image-size", "16", "8",
         "--frames", "2", "--verbose", "2", "--flash-attn", "True", "--layernorm-kernel", "False",
         "--llm-refine", "False", "--watermark", "False", "--sheet", "--out",
@@ -253,9 +253,9 @@ describe("sample with conditions", function()
       local facts = data.scan(out .. "/lists/sample_0001.mp4")
       assert.same({16, 8, 8.0}, {facts.height, facts.width, facts.fps})
       local sheet = data.scan(out .. "/lists/sheet.png")
-      -- a line of tiles for each rendering, its prompt in letters of 12 pixels above
+      -- a line of tiles for each rendering, with its prompt above in letters of 12 pixels
       assert.equal(2 * (100 + 12) + 4, sheet.height)
-      -- the sheet is a file of an earlier rendering, too
+      -- the sheet counts as a file of an earlier rendering, too
       fails("/lists/sheet%.png exists already", trained(), "--prompt", "a", "--frames", "1",
         "--sheet", "--out", out .. "/lists")
       local listed = json.decode(moonreel("--prompt", "a", "--frames", "1", "--sheet", "--json",
@@ -263,7 +263,7 @@ describe("sample with conditions", function()
       assert.equal(out .. "/lists/sheet.png", listed.sheet)
     end)
 
-    it("takes a size by name over the one that a checkpoint brings", function()
+    it("prefers a size by name to that of a checkpoint", function()
       local text = moonreel("--prompt", "a", "--frames", "1", "--aspect-ratio", "2:1",
         "resolutions={'s': {'pixels': 600, 'aspects': [[1.0, 24, 24], [2.0, 32, 16]]}}",
         "--resolution", "s", "--out", out .. "/preset")
@@ -271,7 +271,7 @@ describe("sample with conditions", function()
       assert.same({32, 16}, {facts.height, facts.width})
     end)
 
-    it("refuses what it cannot do", function()
+    it("refuses requests that it cannot render", function()
       fails("%-%-watermark: nothing is drawn over the frames", trained(), "--watermark", "True")
       fails("%-%-prompt%-generator: prompts are refined by a service", trained(),
         "--prompt-generator", "x")
@@ -294,7 +294,7 @@ describe("sample with conditions", function()
     end)
   end)
 
-  it("renders released weights by the config.json beside them", function()
+  it("renders released weights by the config.json next to them", function()
     local from <close> = ckpt.open(trained() .. "/ckpt/step-000000000001")
     local folder, rows = out .. "/released", {}
     base.make_dir(folder)

@@ -1,4 +1,4 @@
---- Lengths, sizes and files by the reference's names; spec/golden/text_rules.json has them all.
+--- Lengths, sizes and files by the reference's names; spec/golden/text_rules.json has all of them.
 local names = require "moonreel.sample.names"
 local resolutions = require "moonreel.recipe.resolutions"
 
@@ -20,11 +20,11 @@ describe("names of the reference", function()
     end
   end)
 
-  it("are sizes, where the name counts before what it says", function()
+  it("are sizes, found by the name of the ratio and not by its value", function()
     assert.same({ 720, 1280 }, { names.size(resolutions["720p"], "9:16") })
-    -- nearer to 1.89
+    -- the value is nearer to 1.89
     assert.same({ 277, 132 }, { names.size(resolutions["144p"], "50:27") })
-    -- no name: the nearest
+    -- no such name: the nearest
     assert.same({ 256, 144 }, { names.size(resolutions["144p"], "7:4") })
     assert.is_nil(names.size(resolutions["144p"], "square"))
     assert.is_nil(names.size(resolutions["144p"], "1:0"))

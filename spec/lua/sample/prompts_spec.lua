@@ -1,4 +1,4 @@
---- Where prompts come from, and which of them are rendered.
+--- Sources of prompts, and which of them are rendered.
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local prompts = require "moonreel.sample.prompts"
@@ -23,7 +23,7 @@ describe("prompts", function()
   local lines = dir:write("list.txt", "\xEF\xBB\xBF  a\n\n b, c \r\n")
   local csv = dir:write("rows.csv", 'text,ref,neg,name\n"a, b",x.png,dark,one\nc,,,\n')
 
-  it("are those of the command line, of the recipe, of a file, of a data set", function()
+  it("come from the command line, the recipe, a file or a data set", function()
     assert.same({ "x" }, texts({ "x" }, "sampling.prompts=['y']"))
     assert.same({ "y" }, texts(nil, "sampling.prompts=['y']", "prompt_path=" .. lines))
     local got, found = texts(nil, "sampling.prompts=none", "prompt_path=" .. lines)
@@ -36,7 +36,7 @@ describe("prompts", function()
     assert.equal("prompt", read({ "x" }).stem)
   end)
 
-  it("bring their references, names and what they are not", function()
+  it("have their references, names and negative prompts", function()
     local found = read(nil, "sampling.prompts=none", "prompt_path=" .. csv)
     assert.equal("one", found.rows[1].name)
     assert.same({ prompts = { "a, b", "c" }, references = { "x.png", "" },
@@ -44,7 +44,7 @@ describe("prompts", function()
     assert.same({ prompts = { "x" } }, prompts.options(read({ "x" }).rows))
   end)
 
-  it("begin and end where that is asked for", function()
+  it("are limited by start_index and end_index", function()
     local all = { "a", "b", "c", "d" }
     assert.same({ "c", "d" }, texts(all, "start_index=2"))
     assert.same({ "b", "c" }, texts(all, "start_index=1", "end_index=3"))

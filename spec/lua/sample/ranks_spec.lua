@@ -1,7 +1,6 @@
---- Ranks that render together give the frames of one, and one file: `256px_tp` of Open-Sora 2.0 at
--- a small size with its own plugin settings, by 4 ranks and by 8, which share the channels of its
--- autoencoder or the rows. MOONREEL_EVERY: with tokens
--- shared, too.
+--- Ranks that render together produce the frames of one rank in one file: `256px_tp` of Open-Sora
+-- 2.0 at a small size with its own plugin settings, by 4 ranks and by 8, which share the channels
+-- of its autoencoder or the rows. MOONREEL_EVERY also shares tokens.
 -- Covers: lua/moonreel/sample/ranks.lua lua/moonreel/sample/init.lua lua/moonreel/cli/sample.lua
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
@@ -22,7 +21,7 @@ describe("ranks that render together", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- renders by n ranks; the bytes of the frames
+  -- renders with n ranks; returns the bytes of the frames
   local function render(n, ...)
     local out = ("%s/by%d"):format(dir.path, n)
     local list = { "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program() }
@@ -42,9 +41,9 @@ describe("ranks that render together", function()
     return base.read_file(files[1])
   end
 
-  it("give the file of one rank", function()
+  it("write the file of one rank", function()
     local want = render(1)
-    -- frames are whole numbers of 0 to 255, which sums in another order do not move here
+    -- frames are whole numbers of 0 to 255, which another order of sums does not change here
     for _, row in ipairs { { 4 }, { 8, "plugin_config_ae.tp_size=2" },
         { 4, "plugin_config_ae.tp_size=1", "plugin_config_ae.sp_size=4" } } do
       assert.is_true(want == render(table.unpack(row)), table.concat(row, " "))
@@ -54,7 +53,7 @@ describe("ranks that render together", function()
     end
   end)
 
-  it("are as many groups that share clips as there may be", function()
+  it("are divided into groups that share clips, or refused", function()
     local function share(n, ...)
       local world = { size = n, rank = 0, world = { split = function() return nil end } }
       ranks.clips(settings.bake(RECIPE, { ... }), world, { apart = true })
@@ -65,7 +64,7 @@ describe("ranks that render together", function()
       .. "plugin_config_ae%.tp_size = 2 or 4", share, 8, "plugin_config_ae.tp_size=3")
   end)
 
-  it("are as many as the recipe has, or all of fewer; others have nothing to do", function()
+  it("number as many as the recipe says or fewer; more are refused", function()
     local function sizes(n, ...) return { ranks.sizes(settings.bake(RECIPE, { ... }), n) } end
     assert.same({ 8, 1 }, sizes(8))
     assert.same({ 4, 1 }, sizes(4))

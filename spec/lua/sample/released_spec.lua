@@ -1,5 +1,5 @@
---- Released weights: the folder of Open-Sora 2.0 by its names. That of 1.2, by config.json:
--- loops_spec.lua.
+--- Released weights in the folder of Open-Sora 2.0, found by their names. loops_spec.lua tests the
+-- folder of 1.2, found by config.json.
 local base = require "moonreel.core.base"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -14,7 +14,7 @@ describe("released weights of 2.0", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("stand for the recipe of their name, with all that it names in their folder", function()
+  it("select the recipe of their name, and the files that it names in their folder", function()
     dir:write("Open_Sora_v2.safetensors", "")
     local path = dir.path .. "/Open_Sora_v2.safetensors"
     assert.equal(path, released.file_of(dir.path))
@@ -33,13 +33,13 @@ describe("released weights of 2.0", function()
       { s.vae.type, s.vae.from_pretrained, s.img_flux.from_pretrained, s.model.patch_size })
   end)
 
-  it("render, and a folder with config.json is what that says", function()
+  it("are rendered, and config.json decides when the folder has one", function()
     local name = "opensora-2.0/inference/256px"
     local s, arguments = tiny20.make(name, dir.path)
     local list = {}
     for _, text in ipairs(arguments) do
       local one = override.parse(text)
-      -- sizes alone: paths are those of the folder
+      -- only sizes: paths are those of the folder
       list[#list + 1] = not text:find "from_pretrained" and not text:find "ckpt_path" and one or nil
     end
     for from, to in pairs { ["model.safetensors"] = "Open_Sora_v2.safetensors",
@@ -53,7 +53,7 @@ describe("released weights of 2.0", function()
     local clip = sampler:render { prompts = { "a" }, seeds = { 1 }, steps = 1, frames = 5,
       height = 32, width = 32 }[1]
     assert.equal(5 * 3 * 32 * 32, #clip.pixels)
-    -- files of a folder that says what it is are not taken for these
+    -- a folder with config.json is not searched for these names
     dir:write("config.json", "{}")
     assert.equal(dir.path, released.file_of(dir.path))
     fails("MR_E_USAGE", "other.safetensors: this file has weights, but no settings",

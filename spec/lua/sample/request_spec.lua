@@ -1,4 +1,4 @@
---- What is asked of a rendering, over what settings say.
+--- A request for a rendering, with the settings as its defaults.
 local along = require "moonreel.sample.rflow"
 local request = require "moonreel.sample.request"
 local settings = require "moonreel.settings"
@@ -8,7 +8,7 @@ describe("a request", function()
     return request.read(given, settings.bake("tiny/demo", overrides), along, {cleans = cleans})
   end
 
-  it("takes what settings say where nothing is asked for", function()
+  it("takes from the settings what its arguments leave out", function()
     local r = read{prompts = {"a", "b"}}
     assert.same({6, 32, 32, 8, 8, 20, 1.5, 1}, {r.frames, r.height, r.width, r.fps, r.save_fps,
       r.steps, r.guidance, r.loop})
@@ -25,7 +25,7 @@ describe("a request", function()
     assert.equal(3, read({prompts = {"a"}}, {"frame_interval=2", "save_fps=3"}).save_fps)
   end)
 
-  it("refuses rates that no file takes before anything is rendered", function()
+  it("refuses frame rates that no file can have before anything is rendered", function()
     local fails = require "spec.support.fails"
     local function with(...)
       fails("MR_E_USAGE", "frames a second; expected above 0, at most 1000; try: %-%-save%-fps",
@@ -46,7 +46,7 @@ describe("a request", function()
       "b 1 3 10"}, seen)
   end)
 
-  it("gives a prompt its own conditions, and the last one's to those behind it", function()
+  it("gives each prompt its own condition, and later ones the last condition", function()
     local function strategies(...)
       local list = {}
       for i, item in ipairs(read({prompts = {"a", "b", "c"}, seeds = {1}, strategies = {...}})
@@ -59,7 +59,7 @@ describe("a request", function()
     assert.same({"none", "none", "none"}, strategies())
   end)
 
-  it("passes over no text for a prompt: more than prompts, or of another flow", function()
+  it("refuses lists longer than the prompts, and those of the other flow", function()
     local fails = require "spec.support.fails"
     local function refused(pattern, given, ...)
       given.prompts = given.prompts or {"a"}
@@ -74,7 +74,7 @@ describe("a request", function()
     assert.equal(1, #read({prompts = {"a"}, seeds = {1}, strategies = {"0"}}).items)
   end)
 
-  it("cleans captions where the text encoder was trained so, each text of a loop", function()
+  it("cleans captions if the text encoder was trained so, each text of a loop alone", function()
     local prompt = "|0|A <b>Bird</b> |2| <person> at 10.0.0.1"
     local function words(cleans)
       return read({prompts = {prompt}, seeds = {1}}, {"aes=5"}, cleans).items[1].words

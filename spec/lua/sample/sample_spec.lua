@@ -11,7 +11,7 @@ local signalled = dofile "spec/support/signalled.lua"
 local out = demo_data.scratch()
 local runs = {}
 
--- the small run in a folder, made once, with further words
+-- the small run in a folder, trained once, with further words
 local function train(folder, ...)
   local place = out .. "/" .. (folder or "runs")
   if not runs[place] then
@@ -65,7 +65,7 @@ describe("sample", function()
       .. "latents are not finite after step 1, expected finite numbers; in .*step%-000000000001 "
       .. "all weights are finite, so a computation of the model overflows; the largest weight is "
       .. "%d.*e%+%d+, in '[%w_.]+'; try: ", problem.message)
-    -- weights that are no numbers have a name; the first step is the last
+    -- weights that are not finite are named; the first step is the last
     local sampler <close> = sample.open(train())
     local name = sampler.pipe.params:list()[5].name
     local region = sampler.exec:has "weights" and "weights" or sampler.exec:regions()[1].name
@@ -79,12 +79,12 @@ describe("sample", function()
       .. name:gsub("%p", "%%%0") .. "' are not finite, (%d+) of %1; try: ", problem.message)
   end)
 
-  it("says how long many steps will take before the first, and counts each", function()
+  it("reports the predicted time of its steps before the first, and counts them", function()
     local report = {}
     render(nil, { progress = function(done, total, expected_s)
       report[#report + 1] = { done, total, expected_s }
     end })
-    -- few operations are over before their time is known
+    -- short steps end before their time is known
     assert.same({ { 0, 6 }, { 1, 6 }, { 2, 6 }, { 3, 6 }, { 4, 6 }, { 5, 6 }, { 6, 6 } }, report)
     local total, expected
     local ok = pcall(render, nil, { steps = 1000000, progress = function(done, all, seconds)
@@ -97,7 +97,7 @@ describe("sample", function()
     assert.is_true(expected > 1 and expected < 1e6, expected)
   end)
 
-  it("refuses what renderings of 2.0 take, with the argument that asks for it", function()
+  it("refuses arguments of Open-Sora 2.0, with the argument", function()
     local sampler <close> = sample.open(train(), { overrides = { { key = "cond_type",
       text = "i2v_head", argument = "--cond-type i2v_head" } } })
     local good, problem = pcall(sampler.render, sampler, { prompts = PROMPTS })
@@ -107,14 +107,14 @@ describe("sample", function()
       problem.message)
   end)
 
-  it("tells apart averaged and raw weights, guidance and steps", function()
+  it("renders different clips for averaged and raw weights, guidance and steps", function()
     local ema = render()[1].pixels
     assert.is_false(ema == render({ema = false})[1].pixels)
     assert.is_false(ema == render(nil, {guidance = 1})[1].pixels)
     assert.is_false(ema == render(nil, {steps = 4})[1].pixels)
   end)
 
-  it("takes averages from ema.pt in a checkpoint of the reference, and refuses what is missing",
+  it("reads averages from ema.pt in a checkpoint of the reference if they are complete",
     function()
       local ckpt, torch = require "moonreel.ckpt", dofile "spec/support/torch_file.lua"
       local from <close> = ckpt.open(train() .. "/ckpt/step-000000000004")
@@ -126,7 +126,7 @@ describe("sample", function()
           local info, key = from:info(name), tostring(#dict)
           rows[#rows + 1] = {name = name, dtype = info.dtype, shape = info.shape,
             ptr = from:read(name), bytes = info.bytes}
-          -- averages are all ones
+          -- all averages are one
           local n, stride, strides = require("moonreel.core.tensor").count(info.shape), 1, {}
           for i = #info.shape, 1, -1 do
             strides[i], stride = stride, stride * info.shape[i]
@@ -152,7 +152,7 @@ describe("sample", function()
       assert.matches("reference: 1 tensors are missing, the first is", err.message)
     end)
 
-  it("refuses weights of images, which are only to start from, and says what to do", function()
+  it("refuses weights of images that are only a start for training, with a proposal", function()
     local ckpt, path = require "moonreel.ckpt", out .. "/PixArt.safetensors"
     ckpt.write(path, {{name = "blocks.0.scale_shift_table", dtype = "f32", shape = {6, 32},
       ptr = ("\0"):rep(4 * 6 * 32), bytes = 4 * 6 * 32}})
@@ -190,7 +190,7 @@ describe("sample", function()
     assert.equal(3 * 3 * 24 * 40, #clip.pixels)
   end)
 
-  -- what the model is given in each step of a rendering; `compat` of its settings
+  -- the model's inputs in each step of a rendering; `compat` of its settings
   local function given(change, compat)
     local sampler <close> = sample.open(train())
     sampler.settings = setmetatable({compat = compat}, {__index = sampler.settings})
@@ -212,19 +212,19 @@ describe("sample", function()
     return steps, sampler:render(r)
   end
 
-  it("tells the model how long each prompt is, and that the null caption is whole", function()
+  it("gives the model the length of each prompt, and the null caption whole", function()
     assert.same({24, 13, 56, 56}, given()[1].len)
     assert.same({24, 13}, given{guidance = 1}[1].len)
-    -- the reference cuts the null caption to the prompt
+    -- the reference cuts the null caption to the length of the prompt
     assert.same({24, 13, 24, 13}, given(nil, "opensora-1.2")[1].len)
   end)
 
-  it("tells the model the rate that was asked for, and 120 for a still", function()
+  it("gives the model the requested frame rate, and 120 for a still", function()
     assert.same({10, 10, 10, 10}, given()[1].fps)
     assert.same({120, 120, 120, 120}, given{frames = 1}[1].fps)
   end)
 
-  it("goes down the times that the recipe shifts, from the noise of the seed", function()
+  it("follows the times that the recipe shifts, from the noise of the seed", function()
     local steps = given()
     assert.equal(4, #steps)
     for i, step in ipairs(steps) do
@@ -240,13 +240,13 @@ describe("sample", function()
     end
   end)
 
-  it("begins with the reference's noise of the whole batch under compat", function()
+  it("starts with the reference's noise of the whole batch under compat", function()
     local T = require "moonreel.core.tensor"
     local noise = T.new("f32", {2, 24, 6, 4, 4}):fill_torch_normal(3)
     assert.is_true(noise:bytes() == given(nil, "opensora-1.2")[1].z_start:bytes())
   end)
 
-  it("draws at once for those of one seed alone under compat, and keeps the order", function()
+  it("batches only renderings of one seed under compat, and keeps their order", function()
     local T = require "moonreel.core.tensor"
     local steps, clips = given({seeds = {3, 4}}, "opensora-1.2")
     local noise = T.new("f32", {2, 24, 6, 4, 4}):fill_torch_normal(4)
@@ -257,12 +257,12 @@ describe("sample", function()
     end
     local a, b = table.unpack(PROMPTS)
     assert.same({a .. 3, a .. 4, b .. 3, b .. 4}, list)
-    -- what one seed gives does not depend on the others
+    -- a seed's clip does not depend on the other seeds
     local _, alone = given({seeds = {4}}, "opensora-1.2")
     assert.is_true(alone[1].pixels == clips[2].pixels and alone[2].pixels == clips[4].pixels)
   end)
 
-  it("needs nothing but the checkpoint, anywhere, and writes MP4 and PNG", function()
+  it("needs only the checkpoint, in any folder, and writes MP4 and PNG", function()
     local moved = out .. "/elsewhere"
     os.execute(("cp -r '%s/ckpt/step-000000000004' '%s'"):format(train(), moved))
     local text = demo_data.moonreel("sample", moved, "--prompt", "a red circle",
@@ -278,7 +278,7 @@ describe("sample", function()
     assert.equal(24, facts.width)
   end)
 
-  it("loses no file of an earlier rendering", function()
+  it("keeps all files of earlier renderings", function()
     local folder = require "spec.support.folder"
     local place = folder.new()
     finally(function() place:remove() end)
@@ -286,7 +286,7 @@ describe("sample", function()
       return folder.moonreel(("sample '%s' --steps 1 --frames 1 --seed 1 --prompt %s"):format(
         train(), words), ("cd '%s' &&"):format(place.path))
     end
-    -- without a folder each has a number of its own
+    -- without a folder each rendering has a number of its own
     assert.equal("samples/001/sample_0000.png\n", (again "a"))
     assert.equal("samples/002/sample_0000.png\n", (again "b"))
     assert.equal("clips/sample_0000.png\n", (again "a --out clips"))
@@ -297,12 +297,12 @@ describe("sample", function()
       errors)
     assert.equal(2, (select(3, again "b --save-dir clips")))
     assert.equal(before, base.read_file(place.path .. "/clips/sample_0000.png"))
-    -- other names, the folder's other files, and what is meant to give way
+    -- allowed: other names, other files in the folder, and --overwrite
     assert.equal("clips/b_0000.png\n", (again "b --out clips --sample-name b"))
     assert.equal("clips/sample_0001.png\n", (again "a b --out clips --start-index 1"))
     assert.equal("clips/sample_0000.png\n", (again "b --out clips --overwrite --guidance 3"))
     assert.are_not.equal(before, base.read_file(place.path .. "/clips/sample_0000.png"))
-    -- any of several that are to be written counts
+    -- one existing file among several counts
     output, errors, code = again "a b c --out clips --start-index 1"
     assert.equal("", output)
     assert.equal(2, code)
@@ -315,8 +315,8 @@ describe("sample", function()
     assert.is_false(base.exists(place.path .. "/samples/003"))
   end)
 
-  it("leaves nothing half written when a signal stops it, nor a folder for nothing", function()
-    -- the file is open, and the next piece of the video is under way
+  it("removes its partial file and its new folder when a signal stops it", function()
+    -- the file is open, and the next piece of the video is being rendered
     local done = signalled("INT", [[
       local output = require "moonreel.sample.output"
       local file = output.file
@@ -336,8 +336,8 @@ describe("sample", function()
     assert.is_false(base.exists(out .. "/stopped"))
   end)
 
-  it("takes a recipe for its newest run, and refuses odd values by name", function()
-    local there = base.exists "samples" -- of whoever works in this folder
+  it("takes a recipe for its newest run, and refuses invalid values by name", function()
+    local there = base.exists "samples" -- of the user who works in this folder
     train()
     demo_data.moonreel("sample", "tiny/demo", "outputs=" .. out .. "/runs",
       "--prompt", "x", "--seed", "1", "--steps", "1",

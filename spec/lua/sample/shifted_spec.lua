@@ -1,6 +1,5 @@
---- Renderings of Open-Sora 2.0 with tiny random models: texts, seeds, frames that are given,
--- guidance, and what is refused. Numbers of the reference: make golden (denoise_*,
--- condition_infer, out).
+--- Renderings of Open-Sora 2.0 with tiny random models: texts, seeds, conditions, guidance, and
+-- what is refused. The reference values come from make golden (denoise_*, condition_infer, out).
 -- Covers: lua/moonreel/sample/shifted.lua lua/moonreel/sample/given.lua
 -- lua/moonreel/sample/references.lua
 local base = require "moonreel.core.base"
@@ -46,7 +45,7 @@ describe("a rendering of 2.0", function()
     return o
   end
 
-  -- latents that are decoded, one for each rendering
+  -- latents before decoding, one for each rendering
   local function latents(one, more)
     local list, decode = {}, getmetatable(one.codec).__index.decode
     function one.codec.decode(codec, z, ...)
@@ -58,7 +57,7 @@ describe("a rendering of 2.0", function()
     return list, clips
   end
 
-  -- what is refused, with both values and the line
+  -- expects an error with both values and the line
   local function refused(pattern, one, more, code)
     fails(code or "MR_E_USAGE", pattern, one.render, one, asked(more))
   end
@@ -85,7 +84,7 @@ describe("a rendering of 2.0", function()
     dir:remove()
   end)
 
-  it("tells rate and motion score behind a prompt, and neither behind what it is not", function()
+  it("adds frame rate and motion score to the prompt, but not to the negative prompt", function()
     local item = video():request(asked { negatives = { "blurred" } }).items[1]
     assert.equal("a red circle. 24 FPS. 4 motion score.", item.words)
     assert.equal("blurred", item.negative)
@@ -95,7 +94,7 @@ describe("a rendering of 2.0", function()
       :request(asked()).items[1].words)
   end)
 
-  it("is refused lists of the other flow, and lengths that no latent frames make", function()
+  it("is refused lists of the other flow, and numbers of frames without latent frames", function()
     local one = video()
     refused("mask_strategy: model.type = flux does not use it; try: %-%-cond%-type",
       one, { strategies = { "0" } })
@@ -107,7 +106,7 @@ describe("a rendering of 2.0", function()
       { prompts = { "a" } })
   end)
 
-  it("has seeds that are counted up; the reference draws them, and keeps 0", function()
+  it("has consecutive seeds; under compat random ones, and 0 for each if given", function()
     local function seeds(...)
       local list = {}
       for i, item in ipairs(video(...):request({ prompts = { "a", "b" }, num_sample = 2 }).items) do
@@ -127,7 +126,7 @@ describe("a rendering of 2.0", function()
     assert.same({ 7, 8, 7, 8 }, seeds "sampling.seeds={7}")
   end)
 
-  it("has sizes of whole tokens, by name as 2.0 counts them, width to height", function()
+  it("has sizes of whole tokens, by name as 2.0 defines them, width to height", function()
     local function size(one, more)
       local r = one:request { prompts = { "a" }, seeds = { 1 }, frames = 1, height = more
         and more[1], width = more and more[2] }
@@ -143,7 +142,7 @@ describe("a rendering of 2.0", function()
       video "sampling.resolution=huge")
   end)
 
-  it("asks the model three times where something is given, else twice, and once without guidance",
+  it("calls the model three times with a condition, else twice, once without guidance",
     function()
     local along = video().along
     local function copies(r, any) return along.way(r, any).copies end
@@ -157,7 +156,7 @@ describe("a rendering of 2.0", function()
     assert.equal(1, copies { kind = "i2v_head", method = "distill", guidance = 7 })
   end)
 
-  it("does not depend on what is rendered beside it, and follows its negative prompt", function()
+  it("does not depend on other renderings of its batch, but on its negative prompt", function()
     local one = video "compat=none"
     local alone = latents(one)[1]
     local beside = latents(one, { prompts = { "a red circle", "a blue square" }, batch_size = 2 })
@@ -169,21 +168,21 @@ describe("a rendering of 2.0", function()
       batch_size = 2 })[2], latents(video())[1]) > 1e-2)
   end)
 
-  it("holds given frames in every rendering; the reference in the first of a batch", function()
+  it("keeps conditions in each rendering; the reference in the first of a batch", function()
     local more = { prompts = { "a red circle", "a blue square" }, references = { picture },
       batch_size = 2, cond_type = "i2v_head" }
     local function held(one)
       local list = latents(one, more)
       return off(frames(list[2], 0, 1), frames(list[1], 0, 1)), list
     end
-    -- draws of the posterior belong to the seed, which both have
+    -- random numbers of the posterior depend on the seed, which is equal for both
     local difference, list = held(video "compat=none")
     assert.equal(0, difference)
     assert.is_true(off(frames(list[2], 1, 3), frames(list[1], 1, 3)) > 1e-3)
     assert.is_true(held(video()) > 1e-3)
   end)
 
-  it("takes pictures at the head, the tail or both, and another reference gives another clip",
+  it("takes pictures at the head, the tail or both, and depends on them",
     function()
     local one = video "compat=none"
     local free = latents(one)[1]
@@ -195,13 +194,13 @@ describe("a rendering of 2.0", function()
     assert.is_true(off(frames(free, 0, 1), still) > 0.1)
     assert.is_true(off(frames(tail, 0, 1), still) > 0.1)
     assert.equal(0, off(frames(loop, 0, 1), still))
-    -- the posterior is drawn for each of the two
+    -- each of the two has its own random numbers of the posterior
     assert.is_true(off(frames(loop, 2, 3), still) < 1.5)
     assert.is_true(off(frames(given("i2v_head", clip), 1, 3), frames(head, 1, 3)) > 1e-3)
     assert.is_true(off(frames(head, 1, 3), frames(free, 1, 3)) > 1e-3)
   end)
 
-  it("goes on from the end of a clip, or begins before it", function()
+  it("continues a clip from its end, or ends at its beginning", function()
     local one = video "compat=none"
     local function given(kind)
       return latents(one, { frames = 41, cond_type = kind, references = { clip }, steps = 1,
@@ -210,7 +209,7 @@ describe("a rendering of 2.0", function()
     local head, tail = given "v2v_head", given "v2v_tail"
     assert.same({ 16, 11, 2, 2 }, head.shape)
     assert.is_true(off(head, tail) > 1e-3)
-    -- frames of a clip are told to the model, and not put into the latents again
+    -- the model gets the frames of a clip, but they are not copied into the latents again
     local parts = require("moonreel.diffusion.condition").put_back
     local put = 0
     require("moonreel.diffusion.condition").put_back = function() put = put + 1 end
@@ -221,7 +220,7 @@ describe("a rendering of 2.0", function()
     assert.equal(1, put)
   end)
 
-  it("does not show copies of a picture that an autoencoder makes of one latent frame", function()
+  it("cuts off the copies of a picture that an autoencoder makes of one latent frame", function()
     local name = "opensora-2.0/inference/high_compression"
     local one = sampler(name, "compat=none", "sampling.is_causal_vae=none")
     local function shown(kind)
@@ -233,14 +232,14 @@ describe("a rendering of 2.0", function()
     assert.equal(9, shown "i2v_head")
     assert.equal(9, shown "i2v_tail")
     assert.equal(6, shown "i2v_loop")
-    -- the recipe of the reference calls it causal, and it believes that
+    -- the recipe of the reference says that it is causal, so nothing is cut off
     one = sampler(name)
     assert.equal(12, shown "i2v_head")
     refused("256px.lua:16: sampling.is_causal_vae = true, but .- is false", sampler(name,
       "compat=none"))
   end)
 
-  it("tells a model its guidance where it takes that", function()
+  it("passes guidance to a model that has an input for it", function()
     local one = video("model.guidance_embed=true", "compat=none", "cond_type=t2v",
       "model.cond_embed=false", "sampling.method=distill", "ckpt_path=" .. dir.path
       .. "/distilled.safetensors")
@@ -249,7 +248,7 @@ describe("a rendering of 2.0", function()
     assert.equal(0, off(latents(one, { guidance = 4, negatives = { "blurred" } })[1], a))
   end)
 
-  it("refuses what the model does not take", function()
+  it("refuses conditions and methods that the model does not support", function()
     local plain = video("model.cond_embed=false", "cond_type=i2v_head", "ckpt_path=" .. dir.path
       .. "/plain.safetensors")
     refused("cond_type=i2v_head: sampling.cond_type = i2v_head gives the model frames, but "
@@ -262,7 +261,7 @@ describe("a rendering of 2.0", function()
       video("sampling.is_causal_vae=false", "compat=none"))
   end)
 
-  it("refuses text encoders of another width, and weights of another depth, with the line",
+  it("refuses text encoders of another width and weights of another depth by line",
     function()
     video()
     local t5, clip_folder = dir.path .. "/wide/t5", dir.path .. "/wide/clip"
@@ -276,7 +275,7 @@ describe("a rendering of 2.0", function()
     opens("model.depth", "MR_E_CKPT", "model.depth=2")
   end)
 
-  it("refuses conditions without a reference, with a short one, and longer than the clip",
+  it("refuses conditions without a reference, with a short one, or above the clip",
     function()
     local one = video "compat=none"
     refused("256px.lua:19: .-sampling.cond_type = i2v_head needs a reference, but prompt "
@@ -292,13 +291,13 @@ describe("a rendering of 2.0", function()
       { cond_type = "v2v_tail_easy", frames = 77, references = { clip } })
     fails("MR_E_USAGE", "cond_type=v2v_half: .-expected one of \"t2v\", \"i2v_head\"",
       settings.bake, RECIPE, { "cond_type=v2v_half" })
-    -- under compat nothing is given then, as the reference has it
+    -- under compat there is no condition then, as in the reference
     assert.equal(0, off(latents(video(), { cond_type = "i2v_head" })[1], latents(video())[1]))
     assert.equal(0, off(latents(video(), { cond_type = "i2v_head", frames = 1,
       references = { picture } })[1], latents(video(), { frames = 1 })[1]))
   end)
 
-  it("refuses what another way of rendering takes, and what a service would do", function()
+  it("refuses arguments of the other flow, and a remote prompt service", function()
     refused("loop=2: sampling.loop = 2: model.type = flux does not use it; try: "
       .. "%-%-cond%-type with %-%-ref", video "loop=2")
     refused("mask_strategy=0: sampling.mask_strategy = {%s*\"0\"%s*}: model.type",
