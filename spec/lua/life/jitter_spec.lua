@@ -1,11 +1,11 @@
---- Steps that take now long, now short, on a machine with other work, raise no alarm: pauses stay
--- below the floor of the limits, as in a real run they are some seconds of nine.
+--- Steps that vary in length on a busy machine raise no alarm. The pauses stay below the minimum of
+-- the limits, as in a real run, where they are some seconds of nine.
 -- Covers: lua/moonreel/life/watch.lua
 local launch = require "moonreel.core.launch"
 local folder = require "spec.support.folder"
 local watch = require "moonreel.life.watch"
 
--- 10000 of them are the long form of this spec
+-- 10000 makes this spec longer
 local STEPS <const> = tonumber(os.getenv "MOONREEL_JITTER" or 150)
 local RANKS <const>, FLOOR_S <const> = 3, 1.5
 

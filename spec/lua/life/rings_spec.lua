@@ -1,7 +1,7 @@
---- Rings of ranks merged: the first call that was not the same everywhere.
+--- Merges the rings of ranks and finds the first call in which they differ.
 local rings = require "moonreel.life.rings"
 
--- a log: "all_reduce:64" ended, "barrier!" under way; group 0 unless "@3" follows
+-- a log: "all_reduce:64" ended, "barrier!" in progress; group 0 unless "@3" follows
 local function log(text, from)
   local list, seq, clock = {}, {}, from or 0
   for word in text:gmatch "%S+" do
@@ -15,8 +15,8 @@ local function log(text, from)
   return list
 end
 
-describe("rings", function()
-  it("that are alike have no difference, also where the oldest are forgotten", function()
+describe("rings of ranks", function()
+  it("have no difference when they are alike, also when old calls were overwritten", function()
     assert.is_nil(rings.first_difference { [0] = log "barrier all_reduce:4!",
       [1] = log "barrier all_reduce:4!" })
     local short = log "barrier all_reduce:4!"
@@ -41,10 +41,10 @@ describe("rings", function()
       rings.describe(found))
   end)
 
-  it("name the rank that has not come to where others wait", function()
+  it("name the rank for which the others wait", function()
     local found = rings.first_difference { [0] = log "barrier@0 all_reduce:8@7!",
       [1] = log "barrier@0 all_reduce:8@7!", [2] = log "barrier@0 all_reduce:8@7 barrier@0!" }
-    assert.equal(0, found.rank) -- rank 2 is in a further call of group 0, to which 0 has not come
+    assert.equal(0, found.rank) -- rank 2 is in a later call of group 0 than rank 0
     found = rings.first_difference { [0] = log "barrier barrier!", [1] = log "barrier",
       [2] = log "barrier barrier!" }
     assert.same({ 1, true }, { found.rank, found.late })
@@ -52,7 +52,7 @@ describe("rings", function()
       .. "barrier 0 at train.lua:1", rings.describe(found))
   end)
 
-  it("do not take ranks outside a group for late", function()
+  it("do not count ranks outside a group as late", function()
     assert.is_nil(rings.first_difference { [0] = log "barrier@1!", [1] = log "barrier@2!" })
   end)
 end)

@@ -1,5 +1,5 @@
---- Where ranks are: frames of Lua and of the program, of ranks that wait, that sleep in a call of
--- the system and that are stopped; equal ones together.
+--- Stacks of ranks, in Lua and C: of ranks that wait, that sleep in a system call and that are
+-- stopped. Ranks with equal stacks are printed together.
 -- Covers: core/life/threads.c core/stack/frames.c lua/moonreel/cli/stacks.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -41,7 +41,7 @@ local function start()
   os.execute(("mkfifo '%s/fifo'"):format(dir.path))
   local file = dir:write("rank.lua", RUN:format(path, dir.path .. "/fifo"))
   background.start(dir.path .. "/log", process.program(), "-n", "4", file)
-  -- is a rank in a phase, and its main thread in a call of the system?
+  -- is a rank in this phase, with its main thread in a system call?
   local function sleeps(one, rank, phase)
     local r = one.page:rank(rank)
     local main = r.phase == phase and core.threads(r.pid)[1]
@@ -68,7 +68,7 @@ describe("moonreel stacks", function()
   setup(function() one = start() end)
   teardown(background.stop)
 
-  it("puts equal ranks together, odd ones first, with their Lua frames", function()
+  it("prints equal ranks together, different ones first, with their Lua frames", function()
     local out, err, code = folder.moonreel(("stacks '%s/run'"):format(dir.path))
     assert.equal(0, code, err)
     assert.matches("^rank 2: alive in load at step 7, clip clip 12\n  last call hello 0", out)
@@ -79,7 +79,7 @@ describe("moonreel stacks", function()
       .. "[^\n]*rank%.lua:16\n", out)
   end)
 
-  it("has frames of the program, also of a rank that is stopped, which stays so", function()
+  it("prints C frames, also of a stopped rank, which stays stopped", function()
     if not has_plugin then
       pending "the plug-in of libdw is not built"
       return
@@ -92,7 +92,7 @@ describe("moonreel stacks", function()
     assert.matches("open.* lua_pcallk .*main", frames(1))
     assert.matches("sleep.* main", frames(2))
     assert.matches("comm_complete.*mr_comm_barrier.* main", frames(3))
-    -- it wakes for a moment to stop again
+    -- the rank wakes for a moment before it stops again
     local began = base.now_s()
     while one.page:rank(3).state ~= "T" do
       assert.is_true(base.now_s() < began + WAIT_S, one.page:rank(3).state)
@@ -101,7 +101,7 @@ describe("moonreel stacks", function()
     assert.is_nil(list[1].problem)
   end)
 
-  it("tells numbers as ranges", function()
+  it("prints numbers of ranks as ranges", function()
     assert.equal("0-2, 5, 7-8", stacks.ranges { 0, 1, 2, 5, 7, 8 })
     assert.equal("", stacks.ranges {})
   end)

@@ -1,5 +1,5 @@
---- Runs are stopped whole, and nothing but them: ranks that save, that ignore signals, that are
--- stopped; children that have left them; launches without a launcher; many that look the same.
+--- A run is stopped as a whole, and no other process is: ranks that save, ignore signals or are
+-- stopped; children that left them; launches without a launcher; processes that look the same.
 -- Covers: lua/moonreel/cli/stop.lua lua/moonreel/cli/target.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -9,7 +9,7 @@ local json = require "moonreel.core.json"
 local life = require "moonreel.life"
 local process = require "moonreel.core.process"
 
--- 1000 of them are the long form of this spec
+-- 1000 makes this spec longer
 local DECOYS <const> = tonumber(os.getenv "MOONREEL_DECOYS" or 60)
 local dir = folder.new()
 teardown(function() dir:remove() end)
@@ -27,7 +27,7 @@ local RUN = [[
   repeat base.sleep(0.01) until signal.pending() and not deaf
 ]]
 
--- start ranks that run this code in the background; their launch, once all have begun
+-- starts ranks that run this code in the background; returns their launch once all have begun
 local function start(ranks, code)
   local path = dir.path .. "/run"
   base.make_dir(path)
@@ -64,7 +64,7 @@ end
 describe("moonreel stop", function()
   after_each(background.stop)
 
-  it("asks, and waits for ranks that end by themselves", function()
+  it("sends SIGTERM and waits for ranks that end by themselves", function()
     local one = start(2, "signal.catch()")
     local row = stop()
     assert.same({ 2, 0, 0, 0 }, { row.ranks, row.terminated, row.killed, row.left })
@@ -74,7 +74,7 @@ describe("moonreel stop", function()
     assert.same({ 0, 0 }, { row.ranks, row.left })
   end)
 
-  it("ends what ignores signals, is stopped, or has left its parents; and no decoy", function()
+  it("kills ranks that ignore signals, are stopped or left their parents, and no others", function()
     -- as many processes with the same words on their command lines
     local decoys = folder.new()
     finally(function()
@@ -109,7 +109,7 @@ describe("moonreel stop", function()
     assert.equal(DECOYS, alive)
   end)
 
-  it("ends ranks whose launcher is lost, and what they have started", function()
+  it("ends ranks whose launcher is lost, and the processes that they started", function()
     local one = start(2, [[
       if place.rank == 0 then
         shell "setsid sleep 1000 > /dev/null 2>&1 &"
@@ -123,7 +123,7 @@ describe("moonreel stop", function()
     gone(one)
   end)
 
-  it("wants a run or a launch of this host", function()
+  it("requires a run or a launch of this host", function()
     local _, err, code = folder.moonreel "stop a b"
     assert.equal(2, code)
     assert.matches("expected one run, got 2", err)
@@ -135,7 +135,7 @@ describe("moonreel stop", function()
     end
   end)
 
-  it("finds what has no run directory yet by the number of its launch", function()
+  it("finds a launch without a run directory by its number", function()
     local file = dir:write("early.lua", [[
       local base, core = require "moonreel.core.base", require "moonreel.core.life"
       core.phase(os.getenv "MOONREEL_RANK" == "1" and "index" or "compile")
@@ -147,7 +147,7 @@ describe("moonreel stop", function()
       local out, err, code = folder.moonreel "stop --json"
       assert.equal(0, code, err)
       for _, one in ipairs(json.decode(out)) do
-        -- launches of others may have ended meanwhile: their command is null
+        -- other launches may have ended meanwhile: their command is null
         local ours = type(one.command) == "string" and one.command:find(file, 1, true)
         if ours and one.phase == "index" then
           return one

@@ -1,9 +1,9 @@
---- Ranks that are slow, or stand still, by what a made-up page tells of them.
+--- Slow and hanging ranks, detected from an artificial page.
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.life"
 local watch = require "moonreel.life.watch"
 
--- three ranks whose steps take what `seconds` says; their events until a step
+-- the events of three ranks whose steps take `seconds`, until a step
 local function slow_events(seconds, steps)
   local at = 0
   local page = {
@@ -26,7 +26,7 @@ local function slow_events(seconds, steps)
 end
 
 describe("a rank is reported as slow", function()
-  it("once, after 50 steps on end in which others took less than 0.75 of its time", function()
+  it("once, after 50 steps in a row in which others took less than 0.75 of its time", function()
     local found = slow_events(function(rank) return rank == 5 and 1.4 or 1 end, 300)
     assert.equal(1, #found)
     assert.same({ "slow", 5, 50, "others" }, { found[1].kind, found[1].rank, found[1].step,
@@ -35,15 +35,15 @@ describe("a rank is reported as slow", function()
       .. "time, 0.71 in step 50$", found[1].text)
   end)
 
-  it("not where one step in between is as quick as the others'", function()
+  it("not when one of the steps is as fast as the others'", function()
     assert.same({}, slow_events(function(rank, step)
       return rank == 5 and step % 50 ~= 0 and 2 or 1
     end, 300))
     assert.same({}, slow_events(function(rank) return rank == 5 and 1.32 or 1 end, 300))
   end)
 
-  it("where it was quicker beside the others before", function()
-    -- a quick one becomes as slow as the others
+  it("when it was faster, compared with the others, before", function()
+    -- a fast rank becomes as slow as the others
     local found = slow_events(function(rank, step)
       return rank == 6 and step <= 100 and 0.6 or 1
     end, 400)
@@ -53,7 +53,7 @@ describe("a rank is reported as slow", function()
       found[1].text)
   end)
 
-  it("not because another one recovers, or steps become longer for all", function()
+  it("not because another rank recovers, or steps become longer for all", function()
     assert.same({ 4, 50 }, (function(found)
       return { found[1].rank, found[1].step, found[2] and found[2].rank }
     end)(slow_events(function(rank, step) return rank == 4 and step <= 100 and 5 or 1 end, 400)))
@@ -63,7 +63,7 @@ describe("a rank is reported as slow", function()
   end)
 end)
 
-describe("a rank stands still", function()
+describe("a rank is reported as hanging", function()
   local now_s, now, beat_s = base.now_s, nil, nil
   before_each(function()
     now, beat_s = 1000, 999
@@ -71,7 +71,7 @@ describe("a rank stands still", function()
   end)
   after_each(function() base.now_s = now_s end)
 
-  -- a rank that may stay in a phase for 9 s
+  -- a rank whose limit in its phase is 9 s
   local function eye_of_one()
     return watch.new({
       about = function() return { first = 0, ranks = 1 } end,
@@ -83,7 +83,7 @@ describe("a rank stands still", function()
     }, { load = 9, reduce = 9 })
   end
 
-  -- look `times` times, `seconds` apart; returns the events
+  -- looks `times` times, `seconds` apart; returns the events
   local function look(eye, times, seconds)
     local found = {}
     for _ = 1, times do
@@ -95,7 +95,7 @@ describe("a rank stands still", function()
     return found
   end
 
-  it("when it was looked at for so long, and goes on when it gives a sign", function()
+  it("when it was observed for its limit, until it gives a sign of life", function()
     local eye = eye_of_one()
     assert.same({}, look(eye, 73, 0.125))
     assert.same({ "rank 0 hangs in load at step 3 for 9.1 s" }, look(eye, 1, 0.125))
@@ -107,7 +107,7 @@ describe("a rank stands still", function()
     assert.is_nil(eye:standing())
   end)
 
-  -- a rank of two that is as `now_of` says; the other one waits for it
+  -- a rank of two in the state that `now_of` returns; the other one waits for it
   local function eye_of(now_of)
     return watch.new({
       about = function() return { first = 4, ranks = 2 } end,
@@ -128,7 +128,7 @@ describe("a rank stands still", function()
     }, { start = 9, compile = 9, load = 9, forward = 9, reduce = 9, persist = 900 })
   end
 
-  it("after 5 s when it is stopped, in whatever phase, and not before", function()
+  it("after 5 s when it is stopped, in any phase, and not before", function()
     for _, phase in ipairs { "start", "meet", "persist", "load" } do
       local r = { phase = phase, state = "S", known = 0 }
       local eye = eye_of(r)
@@ -143,7 +143,7 @@ describe("a rank stands still", function()
       local event, times = eye:standing()
       assert.equal(5, event.rank)
       assert.is_true(times > 1.9 and times < 2.2, times)
-      -- it goes on, and its time in the phase begins again
+      -- it continues, and its time in the phase starts again
       r.state = "S"
       assert.same({ "rank 5 continues" }, look(eye, 1, 0.125))
       assert.is_nil(eye:standing())
@@ -162,7 +162,7 @@ describe("a rank stands still", function()
     end
   end)
 
-  it("each of several that are stopped", function()
+  it("for each of several ranks that are stopped", function()
     local eye = eye_of { state = "T" }
     eye.page.rank = function(_, rank)
       return { rank = rank, state = "T", step = 0, phase = "open", phase_s = 990, beat_s = beat_s }
@@ -184,7 +184,7 @@ describe("a rank stands still", function()
     end)
     after_each(function() core.work = work end)
 
-    -- seconds of doing nothing until it is named, at most 40
+    -- seconds of idleness until it is reported, at most 40
     local function named_after(r, each)
       local eye = eye_of(r)
       for i = 1, 320 do
@@ -197,7 +197,7 @@ describe("a rank stands still", function()
       end
     end
 
-    it("after its floor when it does no work", function()
+    it("after the minimum of its limit when it does no work", function()
       for _, r in ipairs { { phase = "compile" }, { phase = "start" },
         { phase = "forward", known = 39 } } do
         local seconds = named_after(r)
@@ -213,14 +213,14 @@ describe("a rank stands still", function()
         function() cpu_s = cpu_s + 0.001 end))
     end)
 
-    it("though a thread of it wakes up now and then", function()
+    it("although one of its threads wakes up now and then", function()
       local seconds = named_after({ phase = "compile" }, function(i)
         cpu_s, bytes = cpu_s + (i % 80 == 0 and 0.01 or 0), bytes + 64
       end)
       assert.is_true(seconds > 9 and seconds < 11.5, seconds)
     end)
 
-    it("not while it waits for others that have not come", function()
+    it("not while it waits for others that have not connected", function()
       assert.is_nil(named_after { phase = "meet" })
     end)
 
@@ -232,7 +232,7 @@ describe("a rank stands still", function()
     end)
   end)
 
-  it("not where all stood still, who looks at it among them", function()
+  it("not when all processes were stopped, the watching one among them", function()
     local eye = eye_of_one()
     assert.same({}, look(eye, 8, 0.125))
     assert.same({}, look(eye, 1, 3600))

@@ -1,6 +1,7 @@
---- Ranks that another launcher has started are watched by a process of their host that the first of
--- them starts. Covers: lua/moonreel/life/joined.lua lua/moonreel/cli/watcher.lua
--- core/bind/process.c lua/moonreel/comm/place.lua
+--- Ranks that another launcher has started are watched by a process on their host, which the first
+-- of them starts.
+-- Covers: lua/moonreel/life/joined.lua lua/moonreel/cli/watcher.lua core/bind/process.c
+-- lua/moonreel/comm/place.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local place = require "moonreel.comm.place"
@@ -13,7 +14,7 @@ setup(function()
 end)
 teardown(function() dir:remove() end)
 
--- of these specs alone: others may run beside them
+-- a job of this spec alone, because copies of it may run at the same time
 local NUMBER = base.pid()
 
 local RANK = [[
@@ -32,8 +33,8 @@ world:barrier()
 local function stop() os.execute("kill -STOP " .. base.pid()) end
 ]]
 
--- run code as ranks 0 to n - 1, each with what `line` makes of @; what they say, whole lines, with
--- the exit code of each. It returns when all have ended, their watcher too.
+-- Runs code as ranks 0 to n - 1 with the environment `line`, in which @ is the rank. Returns their
+-- lines and exit codes when all ranks and their watcher have ended.
 local function start(n, line, patience, code)
   local script = dir:write("rank.lua", RANK:gsub("@", patience) .. code)
   local all = {}
@@ -49,7 +50,7 @@ local TORCHRUN = ("RANK=@ WORLD_SIZE=3 LOCAL_RANK=@ LOCAL_WORLD_SIZE=3 MASTER_AD
   .. "TORCHELASTIC_RUN_ID=%d MASTER_PORT=%d"):format(NUMBER, 20000 + NUMBER % 12000)
 
 describe("ranks of torchrun", function()
-  it("are watched: one that stands still is named, and ended", function()
+  it("are watched: one that hangs is named and ended", function()
     local said = start(3, TORCHRUN, 2, [[
     life.phase "forward"
     if rank == 1 then stop() end
@@ -69,7 +70,7 @@ describe("ranks of torchrun", function()
     assert.equal("barrier", kept.ranks[3].open.kind)
   end)
 
-  it("are named when they go on, and left alone", function()
+  it("are reported when they continue, and are not ended", function()
     local said = start(3, TORCHRUN, 300, [[
     life.phase "forward"
     if rank == 2 then
@@ -87,13 +88,13 @@ describe("ranks of torchrun", function()
   end)
 end)
 
-describe("a job's text", function()
+describe("the name of a job", function()
   local function job(variables)
     local function get(name) return variables[name] end
     return place.job(place.find(get), get)
   end
 
-  it("is that of all ranks of a launch, and of no other", function()
+  it("is the same for all ranks of a launch, and differs between launches", function()
     local function torchrun(rank, restart)
       return job { RANK = rank, WORLD_SIZE = "4", MASTER_ADDR = "a", MASTER_PORT = "7",
         TORCHELASTIC_RUN_ID = "x", TORCHELASTIC_RESTART_COUNT = restart }
@@ -106,7 +107,7 @@ describe("a job's text", function()
     assert.matches("^PMI %d+$", job { PMI_RANK = "1", PMI_SIZE = "2" })
   end)
 
-  it("is not started by our own launcher, nor by one rank alone", function()
+  it("is not used by our own launcher or by a single rank", function()
     assert.is_nil(job {})
     assert.is_nil(job { RANK = "0", WORLD_SIZE = "1", MASTER_ADDR = "a" })
     assert.is_nil(job { MOONREEL_RANK = "0", MOONREEL_WORLD_SIZE = "2" })

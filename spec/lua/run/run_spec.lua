@@ -21,7 +21,7 @@ describe("run", function()
     assert.equal("MR_E_USAGE", err.code)
   end)
 
-  it("knows where it was started first, by the first entry of its journal", function()
+  it("returns the place of its first launch, from the first line of its journal", function()
     local dir = run.create(outputs, "demo")
     assert.is_nil(run.began_in(dir))
     for directory, known in pairs { ["/home/a"] = "/home/a", [7] = false } do
@@ -35,9 +35,9 @@ describe("run", function()
     end
   end)
 
-  it("holds stages, in the order of the recipe", function()
+  it("has stages in the order of the recipe", function()
     local outer = run.create(outputs, "row", true)
-    -- killed right here, it is a run without stages
+    -- a run that is killed at this point has no stages
     assert.same({}, run.stages(outer))
     assert.is_nil((require("moonreel.ckpt").resolve("latest", outputs, "row")))
     base.replace_file(outer .. "/settings.json",
@@ -50,11 +50,11 @@ describe("run", function()
     assert.same({ outer, "z" }, { run.outer(outer .. "/stages/z") })
     assert.is_nil(run.outer(outer))
     assert.is_nil(run.stages(outer .. "/stages/z"))
-    -- a folder that is only called so
+    -- a folder that only has the name of a stage
     assert.is_nil(run.outer(run.create(outputs .. "/stages", "x")))
   end)
 
-  it("keeps a journal that gives back what was appended", function()
+  it("keeps a journal that returns what was appended", function()
     local dir = run.create(outputs, "demo")
     local journal = run.journal(dir)
     journal:append { kind = "step", step = 1, loss = 0.1, bytes = 2 ^ 53 | 1 }
@@ -92,7 +92,7 @@ describe("run", function()
     assert.same({ 1, 2, 3 }, seen)
   end)
 
-  it("refuses to append what is no JSON, and appends nothing of it", function()
+  it("refuses to append what JSON cannot express, and appends none of it", function()
     local dir = run.create(outputs, "demo")
     local journal <close> = run.journal(dir)
     local ok, err = pcall(journal.append, journal, { loss = 0 / 0 })
@@ -101,7 +101,7 @@ describe("run", function()
     assert.is_nil(run.entries(dir)())
   end)
 
-  it("locks a directory and tells the owner", function()
+  it("locks a directory and reports the owner", function()
     local dir = run.create(outputs, "demo")
     assert.is_false(run.owner(dir).owned)
     local lock = run.lock(dir)

@@ -1,4 +1,4 @@
---- Where the time of a run went.
+--- How the time of a run was spent.
 local account = require "moonreel.runs.account"
 local folder = require "spec.support.folder"
 local made_run = require "spec.support.made_run"
@@ -17,8 +17,8 @@ describe("the time of a run", function()
     return by
   end
 
-  it("goes into steps, waits, saves, steps taken back, restarts and pauses", function()
-    -- 2 steps of 0.75 s, one of them waits 0.25 s; the third is taken back; killed for 10 s
+  it("consists of steps, waits, saves, lost steps, restarts and pauses", function()
+    -- 2 steps of 0.75 s, of which one waits 0.25 s; the third is lost; killed for 10 s
     local by = rows { start(0, { wall = 100 }), step(1, 5, { wall = 101, data_wait_s = 0 }),
       step(2, 5, { wall = 102 }), { kind = "save", event = "commit", copy_s = 0.125, wall = 102 },
       { kind = "save", event = "skip", copy_s = 9, wall = 102 }, step(3, 5, { wall = 103 }),
@@ -37,7 +37,7 @@ describe("the time of a run", function()
       by["whole run"].n })
   end)
 
-  it("is that of each host, by the launches that it had a part in", function()
+  it("is computed for each host from the launches that it took part in", function()
     local a, b, c = { name = "a", ranks = 3 }, { name = "b", ranks = 1 }, { name = "c", ranks = 1 }
     local function waits(...)
       return { host_waits = { data_s = { ... }, others_s = { 0, 0.5 } } }
@@ -62,11 +62,11 @@ describe("the time of a run", function()
     assert.same({ 0.5, 1.0, 0.0, 0.125, 0.75, 10, 14, 2 }, all(lists[1]))
     assert.same({ 0.0, 0.25, 0.5, 0, 0.75, 0, 2, 1 }, all(lists[2]))
     assert.same({ 0.25, 0.5, 0.0, 0.125, 0.0, 0, 2, 1 }, all(lists[3]))
-    -- of all ranks, a has three of four
+    -- host a has three of four ranks
     assert.same({ 0.1875 + 0.25, 0.4375 + 0.5, 0.125, 0.125, 0.75, 10, 14, 2 }, all(one:rows()))
   end)
 
-  it("is not split where a line does not tell its hosts, or has other things there", function()
+  it("is not split by host when a line lacks its hosts or has invalid ones", function()
     for _, hosts in ipairs { { { name = "a" } }, { 1, { name = 2 } }, "a" } do
       local one = account.new()
       one:add(start(0, { hosts = hosts }))
@@ -77,14 +77,14 @@ describe("the time of a run", function()
     end
   end)
 
-  it("is not known of a run without lines, or with lines of other versions", function()
+  it("is unknown for a run without lines, or with lines of other versions", function()
     assert.is_nil(rows({}).training.share)
     local by = rows { { kind = "start" }, { kind = "step", step = 1, time_s = "x", wall = "y" },
       { kind = "save", event = "commit" } }
     assert.equal(0, by["whole run"].seconds)
   end)
 
-  it("is read for each part of a run", function()
+  it("is computed for each stage of a run", function()
     local dir <close> = folder.new()
     dir:write("a/journal.jsonl", made_run.text { start(0), step(1, 5) } .. '{"kind"')
     local list = account.of { { dir = dir.path .. "/a" }, { dir = dir.path .. "/b" } }

@@ -1,4 +1,4 @@
---- Proof from a journal that nothing was repeated or skipped, against an order that is made up.
+--- A journal proves that no sample was repeated or skipped; the order of samples is artificial.
 local audit = require "moonreel.runs.audit"
 local digest = require "moonreel.data.digest"
 local folder = require "spec.support.folder"
@@ -9,7 +9,7 @@ local PER <const> = 3  -- samples of a micro-batch
 -- micro-batch n, from 1, has the keys 3n, 3n + 1, 3n + 2
 local function keys(n) return { PER * n, PER * n + 1, PER * n + 2 } end
 
--- an order that ends behind `most` micro-batches
+-- an order that ends after `most` micro-batches
 local function order_of(most)
   local at = 0
   return { over = function() return at >= most end,
@@ -66,18 +66,18 @@ describe("an audit of a journal", function()
       .problems)
   end)
 
-  it("follows rollbacks that leave batches out, and forgets those that were taken back",
+  it("follows rollbacks that skip batches, and ignores rollbacks that were undone",
     function()
-      -- behind step 2 the batches of 2 steps of 1 are left out
+      -- after step 2 the batches of 2 steps of 1 are skipped
       local back = { kind = "rollback", step = 2, from = 4, skipped = 2 }
       local lines = { start(0), step(1, 1), step(2, 2), step(3, 3), step(4, 4), back, step(3, 5),
         step(4, 6) }
       local found = compare("a", lines)
       assert.same({ "", 4, 6 }, { problems(found), found.steps, found.left_out })
-      -- a restart behind the rollback keeps it
+      -- a restart after the rollback keeps it
       lines[#lines + 1], lines[#lines + 2] = start(3, "a"), step(4, 6)
       assert.equal("", problems(compare("a", lines)))
-      -- one from the checkpoint of step 2, which knows nothing of it, does not
+      -- a restart from the checkpoint of step 2, before the rollback, does not
       for _, line in ipairs { start(2, "a"), step(3, 3), step(4, 4) } do
         lines[#lines + 1] = line
       end
@@ -85,7 +85,7 @@ describe("an audit of a journal", function()
       assert.same({ "", 0 }, { problems(found), found.left_out })
     end)
 
-  it("counts batches that are left out by steps of several micro-batches", function()
+  it("counts batches that are skipped by steps of several micro-batches", function()
     local found = compare("a", { start(0), step(1, 2, 2), step(2, 4, 2), step(3, 6, 2),
       { kind = "rollback", step = 1, from = 3, skipped = 2 }, step(2, 8, 2), step(3, 10, 2) })
     assert.same({ "", 12 }, { problems(found), found.left_out })
@@ -103,7 +103,7 @@ describe("an audit of a journal", function()
       .problems[1].text)
   end)
 
-  it("goes on in the data of the run that a run was loaded from", function()
+  it("continues in the data of the run from which a run was loaded", function()
     compare("a", { start(0), step(1, 2, 2), step(2, 4, 2), step(3, 6, 2) })
     assert.same({}, compare("b", { start(2, "a"), step(3, 5), step(4, 6) }).problems)
     assert.same({}, compare("c", { start(4, "b"), step(5, 7) }).problems)
@@ -111,7 +111,7 @@ describe("an audit of a journal", function()
     local moved = { start(2, "a"), step(3, 5) }
     moved[1].parent = "/was/here/a/ckpt/step-000000000002"
     assert.same({}, compare("d", moved).problems)
-    -- a run that goes on from its own checkpoint, and was copied
+    -- a run that resumes from its own checkpoint, and was copied
     local copied = { start(0), step(1, 2, 2), made_run.start(1, { run = "1f",
       parent = "outputs/001-a/ckpt/step-000000000001" }), step(2, 4, 2) }
     copied[1].run = "1f"
@@ -121,7 +121,7 @@ describe("an audit of a journal", function()
       .problems)
   end)
 
-  it("says what it would need to know", function()
+  it("reports which information is missing", function()
     assert.matches("the journal of /x/y, from which this run continues at step 2",
       compare("b", { made_run.start(2, { parent = "/x/y/ckpt/step-2" }), step(3, 3) }).unknown)
     compare("a", { start(0), step(1, 1) })

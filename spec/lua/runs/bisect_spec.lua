@@ -11,7 +11,7 @@ local printed = require "spec.support.printed"
 
 local start, step = made_run.start, made_run.step
 
--- judge by a row of letters: g, b, s (cannot be judged); every one at most once
+-- judges by a row of letters: g, b, s (cannot be judged); each checkpoint at most once
 local function search(row)
   local asked, seen = {}, {}
   local words = { g = "good", b = "bad", s = "skip" }
@@ -23,8 +23,8 @@ local function search(row)
   return r, asked
 end
 
-describe("a search by halves", function()
-  it("finds the first bad one, whatever cannot be judged", function()
+describe("a binary search", function()
+  it("finds the first bad checkpoint, although some cannot be judged", function()
     for n = 1, 7 do
       for first = 1, n + 1 do
         for mask = 0, (1 << n) - 1 do
@@ -50,7 +50,7 @@ describe("a search by halves", function()
     end
   end)
 
-  it("asks the ends and then log2(n)", function()
+  it("tests the two ends and then log2(n) checkpoints", function()
     for _, n in ipairs { 3, 10, 1000 } do
       for _, first in ipairs { 2, n // 2 + 1, n } do
         local _, asked = search(("g"):rep(first - 1) .. ("b"):rep(n - first + 1))
@@ -86,7 +86,7 @@ describe("moonreel ckpt bisect", function()
   end)
   after_each(function() dir:remove() end)
 
-  -- the command, which writes down what it is asked for, then a script over the step
+  -- runs the command on a script that records each call and judges by the step
   local function call(script, ...)
     local words = { "bisect", "demo", "--outputs=" .. dir.path .. "/outputs", ... }
     table.move({ "--", "sh", "-c", ([[echo "$MOONREEL_CKPT" >> '%s'
@@ -100,7 +100,7 @@ describe("moonreel ckpt bisect", function()
     return select(2, base.read_file(asked):gsub("\n", ""))
   end
 
-  it("names it, and what the journal has before it", function()
+  it("names the first bad checkpoint, and the journal's lines before it", function()
     local code, text = call "test $n -lt 4"
     assert.equal(0, code, text)
     assert.matches("^step 2: good, exit 0\nstep 6: bad, exit 1\nstep 4: bad, exit 1\n"
@@ -118,7 +118,7 @@ describe("moonreel ckpt bisect", function()
     assert.same({ "lr", "note", "lr" }, { r.events[1].kind, r.events[2].kind, r.events[3].kind })
   end)
 
-  it("says when there is none, with exit 1", function()
+  it("reports that no checkpoint is bad, with exit 1", function()
     local code, text = call "true"
     assert.equal(1, code)
     assert.matches("\nall are good, up to the newest one that could be judged: step 6$", text)
@@ -130,7 +130,7 @@ describe("moonreel ckpt bisect", function()
     assert.matches("\nnone could be judged: ", text)
   end)
 
-  it("goes on where it was interrupted, with the same words alone", function()
+  it("resumes an interrupted search with the same command only", function()
     local script = "test $n = 4 -a ! -e $MOONREEL_CKPT/../../../on && kill -INT $$; test $n -lt 4"
     local good, problem = pcall(call, script)
     assert.is_false(good)
@@ -144,13 +144,13 @@ describe("moonreel ckpt bisect", function()
     assert.matches("^step 2: good, as an interrupted bisect has found; [^\n]*\nstep 6: bad, as "
       .. "[^\n]*\nstep 4: bad, exit 1\n", text)
     assert.equal(4, times())
-    -- one that has ended leaves nothing
+    -- a completed search leaves no state
     assert.is_false(base.exists(run_dir .. "/bisect.json"))
     call(script)
     assert.equal(7, times())
   end)
 
-  it("asks again with --again, and where the words or the checkpoint are others", function()
+  it("tests again with --again, and when the command or a checkpoint differs", function()
     local stopped = "test $n = 6 && kill -INT $$; true"
     pcall(call, stopped)
     pcall(call, stopped)
@@ -161,7 +161,7 @@ describe("moonreel ckpt bisect", function()
     assert.equal(7, times())
   end)
 
-  it("does not judge a damaged checkpoint, nor one whose bytes are others", function()
+  it("does not judge a damaged or replaced checkpoint", function()
     os.execute(("truncate -s -1 '%s/r00000-of-00001.safetensors'"):format(ckpt.dir(run_dir, 6)))
     local file <close> = assert(io.open(ckpt.dir(run_dir, 4) .. "/r00000-of-00001.safetensors",
       "r+b"))
@@ -175,7 +175,7 @@ describe("moonreel ckpt bisect", function()
     assert.equal(2, times())
   end)
 
-  it("refuses a command that is not there, and a run without checkpoints", function()
+  it("refuses a missing command and a run without checkpoints", function()
     local at = "--outputs=" .. dir.path .. "/outputs"
     for _, case in ipairs { { { "demo", at, "--", "no-such-command" }, "no such command" },
         { { "demo", at }, "expected RUN %-%- COMMAND, got 'demo'" },

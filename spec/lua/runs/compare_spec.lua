@@ -16,7 +16,7 @@ describe("runs next to each other", function()
   end)
   teardown(function() dir:remove() end)
 
-  it("have the settings in which they differ, but for their names", function()
+  it("have a table of the settings in which they differ, except names", function()
     assert.same({ { field = "optim.lr", ["1"] = "0.25", ["2"] = "0.5" } },
       compare.settings { a, b })
     assert.same({}, compare.settings { a, a })

@@ -1,4 +1,5 @@
---- A journal that somebody has edited. Covers: lua/moonreel/runs/damage.lua
+--- A journal that somebody has edited.
+-- Covers: lua/moonreel/runs/damage.lua
 local damage = require "moonreel.runs.damage"
 local folder = require "spec.support.folder"
 local made_run = require "spec.support.made_run"
@@ -12,7 +13,7 @@ describe("an edited journal", function()
     step = 2, reason = "loss nan" }, step(3, 3), start(2, { branch = 2 }), step(3, 3), step(4, 2),
     { kind = "end", step = 4, loss = 2 } }
 
-  -- a run of these lines after `change` of their list
+  -- a run with these lines, after `change` of their list
   local function found(name, change)
     local text = made_run.text(whole)
     local lines = {}
@@ -29,12 +30,12 @@ describe("an edited journal", function()
     return list, run_dir
   end
 
-  it("is whole with rollbacks, skipped steps and launches", function()
+  it("is complete with rollbacks, skipped steps and launches", function()
     assert.same({}, (found("whole", function() end)))
     assert.same({}, damage.of(dir.path .. "/nothing"))
   end)
 
-  it("is named by file and line: what is no JSON, missing or there twice", function()
+  it("is reported by file and line: invalid JSON, missing or repeated lines", function()
     assert.same({ "journal.jsonl:3: is not a JSON object and is skipped: {broken\\x01",
       "journal.jsonl:5: step 2 is missing before it" }, (found("broken", function(lines)
         lines[3] = "{broken\1"
@@ -54,7 +55,7 @@ describe("an edited journal", function()
       function(lines) table.insert(lines, 4, lines[3]) end)))
   end)
 
-  it("is said by what reads it, and the rest is shown", function()
+  it("is reported by each reader, which shows the rest", function()
     local _, run_dir = found("shown", function(lines)
       lines[11] = lines[11]:gsub('"kind"', "kind")
     end)
@@ -68,7 +69,7 @@ describe("an edited journal", function()
     end
   end)
 
-  it("is said once for many lines", function()
+  it("is reported once for many lines", function()
     local _, run_dir = found("many", function(lines)
       for i = 2, 11 do
         lines[i] = "x"

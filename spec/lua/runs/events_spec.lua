@@ -1,4 +1,4 @@
---- What a journal tells of a run, with steps that were taken back.
+--- The events of a run from its journal, with steps that were undone.
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local events = require "moonreel.runs.events"
@@ -23,7 +23,7 @@ describe("the events of a run", function()
     return table.concat(list, " ")
   end
 
-  it("is one curve: a session that goes on takes back what lies beyond", function()
+  it("is one curve: a session that resumes undoes later steps", function()
     local one, kinds = report { start(0), step(1, 5), step(2, 4), step(3, 3), { kind = "save",
       step = 2 }, start(2), step(3, 9) }
     assert.equal("1:5 2:4 3:9", losses(one))
@@ -36,7 +36,7 @@ describe("the events of a run", function()
     assert.equal(3, #one.events)
   end)
 
-  it("follows a rollback inside a session, and steps that were skipped", function()
+  it("follows a rollback inside a session, and skipped steps", function()
     local one, kinds = report { start(0), step(1, 5), { kind = "skip", step = 2 }, step(3, 9),
       { kind = "rollback", step = 1, from = 3 }, step(2, 4) }
     assert.equal("1:5 2:4", losses(one))
@@ -47,7 +47,7 @@ describe("the events of a run", function()
     assert.equal(0, one.highest)
   end)
 
-  it("is not thrown off by lines of other versions and by gaps", function()
+  it("skips lines of other versions and gaps", function()
     local one, kinds = report { { kind = "step", step = "7" }, { kind = "start" }, step(4, 1), {},
       { kind = "new", step = 9 } }
     assert.equal("4:1", losses(one))
@@ -55,7 +55,7 @@ describe("the events of a run", function()
     assert.equal(0, #one.sessions)
   end)
 
-  it("is read from a file, whose cut last line does not count", function()
+  it("is read from a file, without a cut last line", function()
     local dir <close> = folder.new()
     dir:write("journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 2)) .. "\nno\n"
       .. json.encode(step(2, 1)))
@@ -63,7 +63,7 @@ describe("the events of a run", function()
     assert.equal("1:2", losses(one))
   end)
 
-  it("keeps of each line what is asked for, and no others", function()
+  it("keeps the requested fields of each line", function()
     local dir <close> = folder.new()
     local lines = { start(0), step(1, 3), step(2, 4), { kind = "save", step = 2 },
       { kind = "rollback", step = 1 }, step(2, 5) }
@@ -75,7 +75,7 @@ describe("the events of a run", function()
     assert.same({ { 3, 5 }, {}, {}, 2 }, { one.steps, one.undone, one.events, one.highest })
   end)
 
-  it("has the steps that count of all stages, behind each other", function()
+  it("has the steps that count of all stages, in order", function()
     local dir <close> = folder.new()
     dir:write("a/journal.jsonl", json.encode(start(0)) .. "\n" .. json.encode(step(1, 5)) .. "\n")
     dir:write("b/journal.jsonl", json.encode(start(1)) .. "\n" .. json.encode(step(2, 4)) .. "\n")

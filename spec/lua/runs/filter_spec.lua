@@ -1,14 +1,14 @@
---- Questions that choose runs.
+--- Conditions that select runs.
 local filter = require "moonreel.runs.filter"
 
-describe("a question about runs", function()
+describe("a condition on runs", function()
   local tree = { optim = { lr = 1e-3, fused = true }, model = { type = "STDiT3" },
     seed = 7, bucket_config = { ["240p"] = { ["16"] = { 1.0, 4 } } } }
   local row = { name = "001-demo", state = "running", step = 12, loss = 0.5 }
 
   local function holds(word) return filter.holds(filter.read(word), row, tree) end
 
-  it("is one with a sign behind a name", function()
+  it("is a name followed by an operator", function()
     for _, word in ipairs { "lr=1", "optim.lr>=2", "a.b-c!=x", "state=running" } do
       assert.is_true(filter.is(word))
     end
@@ -36,12 +36,12 @@ describe("a question about runs", function()
     end
   end)
 
-  it("is not true of a run without settings, but of one that lacks the field", function()
+  it("is false for a run without settings, but not for one that lacks the field", function()
     assert.is_false(filter.holds(filter.read "seed=7", row, nil))
     assert.is_true(filter.holds(filter.read "seed!=7", row, nil))
   end)
 
-  it("refuses unknown fields and values that have no order", function()
+  it("refuses unknown fields and values without an order", function()
     for word, says in pairs { ["optim.lrr=1"] = "runs: optim.lrr=1: optim.lrr is not a field, did "
       .. "you mean 'optim.lr'%?; try: moonreel help fields, or one of name, state",
       ["stat=x"] = "did you mean 'state'",

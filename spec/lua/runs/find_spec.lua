@@ -1,4 +1,4 @@
---- Which folders are runs, and which run a word means.
+--- Which folders are runs, and which run an argument names.
 local base = require "moonreel.core.base"
 local find = require "moonreel.runs.find"
 local folder = require "spec.support.folder"
@@ -21,7 +21,7 @@ describe("runs are found", function()
     dir:remove()
   end)
 
-  it("in a folder, by any of their files, before the first step", function()
+  it("in a folder, by any of their files, also before the first step", function()
     local names = {}
     for i, one in ipairs(find.all("outputs")) do
       names[i] = one.name
@@ -30,7 +30,7 @@ describe("runs are found", function()
     assert.same({ "001-demo", "002-other", "003-other" }, names)
   end)
 
-  it("where the folder is the run itself", function()
+  it("when the folder is the run itself", function()
     assert.same({ { name = "001-demo", dir = "outputs/001-demo/" } },
       find.all("outputs/001-demo/"))
   end)
@@ -41,7 +41,7 @@ describe("runs are found", function()
     end
   end)
 
-  it("for commands that take recipes, too, but where a recipe has the name", function()
+  it("for commands that take recipes, too, unless a recipe has the name", function()
     for _, word in ipairs { "outputs/001-demo", "001-demo", "001", "1", "demo" } do
       assert.equal("outputs/001-demo", find.named(word))
     end
@@ -54,7 +54,7 @@ describe("runs are found", function()
       problem.message)
   end)
 
-  it("and others are refused, with what to try", function()
+  it("or an error lists what to try", function()
     local _, problem = pcall(find.one, "other", "log")
     assert.matches("log: 'other' is the name of several runs: 002%-other, 003%-other; try: one",
       tostring(problem))
@@ -66,7 +66,7 @@ describe("runs are found", function()
     assert.matches("nowhere: no such folder; try: moonreel runs FOLDER", tostring(problem))
   end)
 
-  it("with stages as parts, and damaged settings as one", function()
+  it("with stages as parts, and as one when the settings are damaged", function()
     assert.same({ { dir = "outputs/001-demo" } }, find.parts("outputs/001-demo"))
     dir:write("staged/settings.json", '{"settings":{"stages":[{"name":"b"},{"name":"a"}]}}')
     base.make_dir("staged/stages/a")

@@ -1,4 +1,4 @@
---- What a list says of a run.
+--- The line of a run in a list.
 -- Covers: lua/moonreel/runs/notes.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
@@ -9,7 +9,7 @@ local made_run = require "spec.support.made_run"
 
 local start, step = made_run.start, made_run.step
 
-describe("a run at a glance", function()
+describe("the summary of a run", function()
   local dir
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
@@ -28,14 +28,14 @@ describe("a run at a glance", function()
     assert.is_true(math.abs(row.age_s - (base.wall_s() - 105)) < 100)
   end)
 
-  it("stands where a rollback or a new launch has put it", function()
+  it("follows a rollback or a new launch", function()
     local row = look { start(0), step(1, 5), step(2, 4), { kind = "rollback", step = 1, wall = 9 } }
     assert.same({ 1, 4, "failed" }, { row.step, row.loss, row.state })
     row = look { start(0), step(1, 5), step(2, 4), start(1) }
     assert.equal(1, row.step)
   end)
 
-  it("knows the total of the newest launch, also far behind it", function()
+  it("has the total of the newest launch, also long after its line", function()
     local lines = { start(0, { branch = 1 }), step(1, 5), start(1, { branch = 2, total = 900 }) }
     for i = 2, 3000 do
       lines[#lines + 1] = step(i, 1)
@@ -49,7 +49,7 @@ describe("a run at a glance", function()
     assert.equal(1000, row.total)
   end)
 
-  it("is running, stopped, failed, dead or finished", function()
+  it("says running, stopped, failed, dead or finished", function()
     local row, path = look { start(0), step(1, 5), { kind = "stop", step = 1, signal = 2 } }
     assert.equal("stopped", row.state)
     local lock = run.lock(path)
@@ -70,7 +70,7 @@ describe("a run at a glance", function()
     assert.equal("dead", glance.of({ name = "a", dir = path }).state)
   end)
 
-  it("is there before its journal, and with foreign or torn files", function()
+  it("exists before the journal, and with foreign or torn files", function()
     local row, path = look(nil)
     assert.same({ nil, nil, "failed" }, { row.step, row.loss, row.state })
     base.replace_file(path .. "/journal.jsonl", "no journal\n\0\1\n{\"kind\":7,\"step\":\"x\"}\n")
@@ -85,7 +85,7 @@ describe("a run at a glance", function()
     assert.is_nil(row.recipe)
   end)
 
-  it("has the values of its settings, with braces in them", function()
+  it("has values of settings that contain braces", function()
     local _, path = look({}, 'sampling = { prompts = { "a } brace" } }, optim = { lr = 0.25 }')
     assert.equal(0.25, glance.settings(path).optim.lr)
     assert.is_nil(glance.settings(dir.path))
@@ -102,7 +102,7 @@ describe("a run at a glance", function()
     assert.same({ "b", 9, "finished" }, { row.stage, row.step, row.state })
   end)
 
-  it("has notes, which are written while the run writes", function()
+  it("has notes, which are added while the run writes", function()
     local _, path = look { start(0), step(1, 5) }
     local lock <close> = run.lock(path)
     local journal <close> = run.journal(path)

@@ -1,4 +1,4 @@
---- What happened to a run, out of several files.
+--- The history of a run, joined from several files.
 local folder = require "spec.support.folder"
 local history = require "moonreel.runs.history"
 local notes = require "moonreel.runs.notes"
@@ -23,7 +23,7 @@ describe("the history of a run", function()
     file:write(made_run.text(lines))
   end
 
-  it("is in the order of time, and goes on where it stood", function()
+  it("is in the order of time, and continues after the last line read", function()
     local one = history.open(dir.path, 2)
     assert.same({}, one:more())
     append("journal.jsonl", { start(0), step(1, 5), step(2, 4), step(3, 4), step(4, 4) })
@@ -37,14 +37,14 @@ describe("the history of a run", function()
     assert.same({}, one:more())
   end)
 
-  it("shows the first step of each launch, and steps that were taken back", function()
+  it("shows the first step of each launch, and steps that were undone", function()
     append("journal.jsonl", { start(0), step(1, 5), step(2, 4), step(3, 4), start(1), step(2, 4),
       step(3, 4) })
     assert.equal("start 0, step 1, step 3, start 1, step 2, step 3", texts(history.open(dir.path,
       3):more()))
   end)
 
-  it("shows a host once for each launch, and when what is wrong with it changes", function()
+  it("shows a host once for each launch, and when its faults change", function()
     local function node(n, host, ...)
       return { kind = "node", step = n, host = host, faults = ... and { ... } or nil }
     end

@@ -1,5 +1,5 @@
---- Journals that are cut, edited or of another version: everything that reads them says what it
--- can, and never fails by a defect. MOONREEL_FUZZ makes the long form.
+--- Journals that are cut, edited or of another version. All readers report what they can and never
+-- fail by a defect. MOONREEL_FUZZ makes this spec longer.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local log = require "moonreel.cli.log"
@@ -18,7 +18,7 @@ local function draw(n, what, round)
   return math.floor(n * base.random_uniform(SEED, what, round, 0))
 end
 
--- a text with one damage: cut, a byte changed, a line gone or twice, a value or a key replaced
+-- a text with one damage: cut, a byte changed, a line missing or repeated, a value or key replaced
 local ways = {
   function(text, i) return text:sub(1, draw(#text, "cut", i)) end,
   function(text, i)
@@ -49,8 +49,8 @@ local ways = {
   end,
 }
 
-describe("a journal that something has damaged", function()
-  it("is read by every command as far as it goes", function()
+describe("a damaged journal", function()
+  it("is read by each command as far as possible", function()
     local dir <close> = setmetatable({ it = folder.new() }, { __close = function(d)
       d.it:remove()
     end })

@@ -1,4 +1,4 @@
---- Which run started from which.
+--- Which run started from which other.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local find = require "moonreel.runs.find"
@@ -45,7 +45,7 @@ describe("the descent of runs", function()
       .. "005[--ckpt-path] 006[]", tree())
   end)
 
-  it("knows a run that was moved by its name, and is not caught in a circle", function()
+  it("finds a moved run by its name, and ends at a cycle", function()
     journal("001", { start(3, { parent = at("002", 3) }) })
     journal("002", { start(3, { parent = at("001", 3) }) })
     journal("003", { start(3, { parent = "/was/there/001/ckpt/step-000000000003" }) })
@@ -53,7 +53,7 @@ describe("the descent of runs", function()
     assert.equal("002[--load@3 001[--load@3 003[--load@3]]] 004[--load@3]", tree())
   end)
 
-  it("has launches and rollbacks inside of a run, with the steps that they take back", function()
+  it("includes launches and rollbacks inside a run, with the steps that they undo", function()
     journal("001", { start(0), step(1, 5), step(2, 4), step(3, 3), start(2, { parent = at("001",
       2) }), step(3, 3), step(4, 9), { kind = "rollback", step = 3, from = 4, why = "spike" },
       start(3, { parent = at("001", 3) }) })
@@ -68,14 +68,14 @@ describe("the descent of runs", function()
     assert.is_nil(node.source)
   end)
 
-  it("knows what a launch took, behind one that began with weights", function()
+  it("records what a later launch loaded, after a first one that began with weights", function()
     journal("001", { { kind = "weights", path = "/w.safetensors" }, start(0), step(1, 5),
       start(1, { parent = at("001", 1) }) })
     local node = lineage.of(find.all(dir.path))[1]
     assert.same({ "--ckpt-path", "--load" }, { node.how, node.parts[1].inner[1].how })
   end)
 
-  it("has the stages of a run", function()
+  it("includes the stages of a run", function()
     dir:write("001/settings.json", '{"settings":{"stages":[{"name":"a"},{"name":"b"}]}}')
     journal("001/stages/a", { start(0), step(1, 5) })
     journal("001/stages/b", { start(1, { parent = at("001/stages/a", 1) }) })

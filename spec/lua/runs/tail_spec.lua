@@ -24,7 +24,7 @@ local function all(lines)
 end
 
 describe("a file that is followed", function()
-  it("gives whole lines, once, and those to come", function()
+  it("returns whole lines once, and later lines when they come", function()
     local one = tail.open(path)
     assert.same({}, all(one:lines()))
     append("a\nb\nhal")
@@ -34,7 +34,7 @@ describe("a file that is followed", function()
     assert.same({ "half", "", "c" }, all(one:lines()))
   end)
 
-  it("goes on where another launch has cut off an unfinished line", function()
+  it("continues after another launch has cut off an unfinished line", function()
     local one = tail.open(path)
     append("a\nunfinished")
     assert.same({ "a" }, all(one:lines()))
@@ -43,7 +43,7 @@ describe("a file that is followed", function()
     assert.same({ "start" }, all(one:lines()))
   end)
 
-  it("begins again where the file is another, shorter one", function()
+  it("begins again when the file was replaced by a shorter one", function()
     append("aaaa\nbbbb\n")
     local one = tail.open(path)
     all(one:lines())
@@ -51,7 +51,7 @@ describe("a file that is followed", function()
     assert.same({ "c" }, all(one:lines()))
   end)
 
-  it("has lines of any length, and goes on when a reader stops early", function()
+  it("has lines of any length, and continues after a reader that stops early", function()
     local long = ("x"):rep(300000)
     append("a\n" .. long .. "\nb\n")
     local one = tail.open(path)
@@ -59,7 +59,7 @@ describe("a file that is followed", function()
     assert.same({ long, "b" }, all(one:lines()))
   end)
 
-  it("gives objects, and passes over all else", function()
+  it("returns JSON objects and skips all else", function()
     append('{"n":1}\nno\n[1,2]\n3\n{"n":2}\n{"n":')
     local numbers = {}
     for entry in tail.open(path):entries() do
@@ -86,7 +86,7 @@ describe("the newest lines of a file", function()
     assert.same({ 3, 2, 1 }, (newest(9)))
   end)
 
-  it("are read by blocks, whatever their lengths", function()
+  it("are read by blocks, for lines of any length", function()
     local want = {}
     for i = 1, 300 do
       append(('{"n":%d,"x":"%s"}\n'):format(i, ("y"):rep(i * 37 % 1500)))
@@ -100,7 +100,7 @@ describe("the newest lines of a file", function()
     assert.same(want, (newest(1000)))
   end)
 
-  it("are found by a text that is in them, across blocks", function()
+  it("are found by a text that they contain, across blocks", function()
     assert.is_nil(tail.newest_with(path, '"k":'))
     append('{"k":1,"x":"' .. ("y"):rep(400000) .. '"}\n{"n":2}\n')
     assert.equal(1, tail.newest_with(path, '"k":').k)

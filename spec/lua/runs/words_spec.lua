@@ -1,9 +1,9 @@
---- Lines of a journal as people read them.
+--- Lines of a journal as text for people.
 local made_run = require "spec.support.made_run"
 local words = require "moonreel.runs.words"
 
 describe("a line of a journal", function()
-  it("says what happened", function()
+  it("is printed as a sentence", function()
     for want, line in pairs {
       ["launch 1 starts at step 3 of 40 of stage a: 1 rank, cuda, from x/ckpt/step-3"] =
         made_run.start(3, { parent = "x/ckpt/step-3",
@@ -59,7 +59,7 @@ describe("a line of a journal", function()
     end
   end)
 
-  it("is said in one line, also when it lacks all of its fields or has others in their place",
+  it("is printed in one line, also when its fields are missing or have other kinds",
     function()
       for _, kind in ipairs { "start", "step", "skip", "spike", "rollback", "save", "stop", "end",
         "error", "weights", "bucket", "replicas", "output", "gap", "note",

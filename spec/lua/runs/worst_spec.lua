@@ -1,4 +1,4 @@
---- Samples by loss, against an order that is made up.
+--- Samples by loss; the order of samples is artificial.
 local digest = require "moonreel.data.digest"
 local folder = require "spec.support.folder"
 local audit = require "moonreel.runs.audit"
@@ -7,7 +7,7 @@ local worst = require "moonreel.runs.worst"
 
 local ROWS <const> = 10
 
--- one sample a micro-batch, round and round
+-- one sample a micro-batch, in a loop
 local function order()
   local at = 0
   return { over = function() return false end, skip = function() end,
@@ -38,7 +38,7 @@ describe("the worst samples of a run", function()
     return worst.of(audit.read(dir.path), order(), { { name = "" } })
   end
 
-  it("are those whose steps lie above others of their bucket and noise level", function()
+  it("are those with larger losses than others of their bucket and noise level", function()
     local rows, facts = of(lines(true))
     assert.same({ 3, 7, ROWS }, { rows[1].row, rows[2].row, #rows })
     assert.is_true(rows[1].score > 1 and rows[ROWS].score < 0)
@@ -46,7 +46,7 @@ describe("the worst samples of a run", function()
     assert.same({ 190, 10 }, { facts.steps, facts.left })
   end)
 
-  it("are not known where the journal does not say which samples a step had", function()
+  it("are unknown when the journal does not record the samples of each step", function()
     local rows, facts = of(lines(false))
     assert.same({ 0, 0, 200 }, { #rows, facts.steps, facts.left })
     local list = lines(true)
