@@ -71,10 +71,11 @@ mr_status mr_run_stage(const char *run_dir, const char *name, char *path, size_t
 mr_status mr_run_create(const char *outputs, const char *name, bool staged, char *path, size_t cap)
 {
     MR_TRY(check_name(name));
-    MR_TRY(mr_dir_make(outputs));
-    // if another process takes the number first, find the next one
+    // If another process takes the number first, find the next one. One whose run did not begin may
+    // remove an empty `outputs`.
     for (int tries = 0; tries < 1000; tries++) {
         long number;
+        MR_TRY(mr_dir_make(outputs));
         MR_TRY(largest_number(outputs, &number));
         if ((size_t)snprintf(path, cap, "%s/%03ld-%s", outputs, number + 1, name) >= cap)
             return mr_fail(
@@ -82,7 +83,7 @@ mr_status mr_run_create(const char *outputs, const char *name, bool staged, char
                 "%s: the path of the run is too long; try: a shorter output folder or run name",
                 outputs);
         if (mr_io_table()->mkdir(path, 0755)) {
-            if (errno == EEXIST)
+            if (errno == EEXIST || errno == ENOENT)
                 continue;
             return mr_fail(MR_E_IO, "%s: cannot create directory: %s", path, strerror(errno));
         }

@@ -9,11 +9,45 @@ local json = require "moonreel.core.json"
 
 local run = {}
 
+-- the folders of a path that do not exist, outermost first
+local function missing(path)
+  local list = {}
+  while path and path ~= "" and not base.exists(path) do
+    table.insert(list, 1, path)
+    path = path:match("^(.*[^/])/+[^/]+/*$")
+  end
+  return list
+end
+
+-- removes folders again, innermost first; one in which another process has made a run stays
+local function remove_empty(folders)
+  for i = #folders, 1, -1 do
+    os.remove(folders[i])
+  end
+end
+
 --- Creates outputs/NNN-name with ckpt/, samples/ and log/, or with only stages/. NNN is 1 + the
 -- largest number there.
 ---@param staged boolean|nil
 ---@return string path
-function run.create(outputs, name, staged) return core.create(outputs, name, staged) end
+---@return string[] made  folders around it that did not exist, for run.discard
+function run.create(outputs, name, staged)
+  local made = missing(outputs)
+  local good, path = pcall(core.create, outputs, name, staged)
+  if not good then
+    remove_empty(made)
+    error(path, 0)
+  end
+  return path, made
+end
+
+--- Removes the directory of a run that did not begin, and the folders that were made for it.
+---@param path string
+---@param made string[]  from run.create; of those the empty ones are removed
+function run.discard(path, made)
+  base.remove_dir(path)
+  remove_empty(made)
+end
 
 --- Creates RUN/stages/NAME with ckpt/, samples/ and log/. An existing folder is used unchanged.
 ---@return string path

@@ -17,9 +17,12 @@ function blame.place(settings, path)
   return origin:match("^default") and tostring(settings.recipe) or origin
 end
 
--- Joins a place and a message. If an argument ends with a file name with which the message begins,
--- the name is not repeated.
+-- Joins a place and a message, unless the message begins with it. If an argument ends with a file
+-- name with which the message begins, the name is not repeated.
 local function at_place(place, message)
+  if message:sub(1, #place + 2) == place .. ": " then
+    return message
+  end
   local value, rest = message:match("^([^\n]-): (.*)$")
   if value and (place:match("^%-%-?%S+ (.*)$") or place:match("^[%w_.]+=(.*)$")) == value then
     message = rest

@@ -11,13 +11,13 @@ local check = require "moonreel.trainer.check"
 local directory = {}
 
 -- The directory of a new run: the next number, or that of the stage, which a killed launch may have
--- left without a checkpoint.
+-- left without a checkpoint. If it is new, also the folders that were made around it.
 local function fresh_directory(r)
   local s = r.settings
   if not r.stage then
-    return blame.field(s, "outputs", run.create, s.outputs, r.name), true
+    return blame.field(s, "outputs", run.create, s.outputs, r.name)
   end
-  local made = not base.exists(r.stage.dir)
+  local made = not base.exists(r.stage.dir) and {} or nil
   local dir = run.stage(r.stage.outer, r.stage.name)
   os.remove(dir .. "/quarantine.jsonl")
   return dir, made

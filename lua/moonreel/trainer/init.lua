@@ -9,6 +9,7 @@ local samples = require "moonreel.trainer.samples"
 local life = require "moonreel.core.life"
 local loop = require "moonreel.trainer.loop"
 local predict = require "moonreel.trainer.predict"
+local run = require "moonreel.run"
 local options = require "moonreel.text.options"
 local check = require "moonreel.trainer.check"
 local directory = require "moonreel.trainer.directory"
@@ -141,7 +142,7 @@ function Run:close(problem)
   self.kept = {}
   -- a run that failed before its first step leaves no directory
   if self.made and not self.started then
-    base.remove_dir(self.dir)
+    run.discard(self.dir, self.made)
   end
 end
 Run.__close = Run.close

@@ -155,7 +155,7 @@ function Series:__close()
   end
   -- as for a run that fails before its first step
   if self.made and #base.list_dir(self.outer .. "/stages") == 0 then
-    base.remove_dir(self.outer)
+    run.discard(self.outer, self.made)
   end
 end
 
@@ -176,7 +176,7 @@ local function begin(series)
   end
   if not series.outer then
     series.outer, series.made = blame.field(settings, "outputs", run.create, settings.outputs,
-      check.name(settings), true), true
+      check.name(settings), true)
     series.lock = run.lock(series.outer)
   end
   base.replace_file(series.outer .. "/settings.json", settings:to_json())

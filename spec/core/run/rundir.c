@@ -2,6 +2,7 @@
 #include "ckptcase.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* Another launch makes the same directory between the look and the mkdir. */
 static const mr_io *honest;
@@ -35,6 +36,35 @@ static void taken_meanwhile(const char *outputs)
     }
     mr_dir_list_free(names, n);
     CHECK_INT(empty, 2);
+}
+
+/* Another launch removes the empty folder of runs before the mkdir. */
+static int removed;
+static int mkdir_in_removed(const char *path, int mode)
+{
+    char *outer = strdup(path), *slash = strrchr(outer, '/');
+    *slash = 0;
+    if (strstr(path, "-alone") && !strstr(path, "-alone/") && removed < 2) {
+        removed++;
+        CHECK_INT(rmdir(outer), 0);
+    }
+    free(outer);
+    return honest->mkdir(path, mode);
+}
+
+static void removed_meanwhile(const char *outputs)
+{
+    char path[4096], want[4300], empty[4200];
+    honest = mr_io_table();
+    mr_io late = *honest;
+    late.mkdir = mkdir_in_removed;
+    mr_io_replace(&late);
+    snprintf(empty, sizeof empty, "%s/empty", outputs);
+    CHECK_OK(mr_run_create(empty, "alone", false, path, sizeof path));
+    mr_io_replace(honest);
+    CHECK_INT(removed, 2);
+    snprintf(want, sizeof want, "%s/001-alone", empty);
+    CHECK_STR(path, want);
 }
 
 int main(void)
@@ -82,6 +112,7 @@ int main(void)
     CHECK_FAILS(mr_run_stage(outer, "../x", path, sizeof path), MR_E_USAGE, "run name");
     CHECK_FAILS(mr_run_stage(outer, "one", path, 10), MR_E_USAGE, "too long");
     taken_meanwhile(outputs);
+    removed_meanwhile(outputs);
     // six processes at once
     for (int i = 0; i < 6; i++)
         if (fork() == 0)

@@ -206,6 +206,8 @@ describe("job = eval_loss", function()
       bake(), { write = silent })
     fails("MR_E_RECIPE", "cached: job = eval_loss does not read it", job.run,
       bake("cached=true"), { write = silent })
+    fails("MR_E_USAGE", "^ckpt_path=/none: [^=]*no such run", job.run, bake("ckpt_path=/none"),
+      { write = silent })
     fails("MR_E_CKPT", "vae: 55 tensors are missing", job.run,
       bake("ckpt_path=" .. dir.path .. "/vae"),
       { write = silent })

@@ -48,14 +48,21 @@ describe("trainer.directory", function()
     assert.equal("MR_E_LOCK", inner[2].code)
   end)
 
-  it("leaves no directory when the run cannot start", function()
-    local empty = runs.out .. "/empty"
-    for _, change in ipairs{"dataset.data_path=" .. runs.out .. "/none.mrx", "model.num_heads=3",
-        "resolutions.32px.pixels=99999"} do
-      local ok, err = train(bake("steps=2", "outputs=" .. empty, change))
+  it("leaves no directory when the run cannot start, nor the folders made for it", function()
+    local outer = runs.out .. "/no"
+    local function fails(change)
+      local ok, err = train(bake("steps=2", "outputs=" .. outer .. "/runs", change))
       assert.is_false(ok)
-      assert.is_true(err.exit >= 3)
-      assert.same({}, base.list_dir(empty))
+      assert.is_true(err.exit >= 2)
     end
+    for _, change in ipairs{"dataset.data_path=" .. runs.out .. "/none.mrx", "model.num_heads=3",
+        "resolutions.32px.pixels=99999", "ckpt_path=" .. runs.out .. "/none"} do
+      fails(change)
+      assert.is_false(base.exists(outer), change)
+    end
+    -- folders that were there stay
+    base.make_dir(outer .. "/runs")
+    fails "model.num_heads=3"
+    assert.same({}, base.list_dir(outer .. "/runs"))
   end)
 end)
