@@ -1,5 +1,5 @@
--- The measurements themselves are not asserted: machines differ. What they say, and their order,
--- is.
+-- Figures are not asserted, because machines differ. The specs assert what is measured and in which
+-- order.
 -- Covers: core/bind/bench.c lua/moonreel/bench/show.lua lua/moonreel/bench/kernels.lua
 -- lua/moonreel/cli/bench.lua
 local core = require "moonreel.core.bench"
@@ -7,7 +7,7 @@ local process = require "moonreel.core.process"
 local run = require "spec.support.bench_run"
 
 describe("moonreel bench", function()
-  it("counts the memory of a program, not of whoever started it", function()
+  it("counts the memory of a program, not of its parent", function()
     local large <const> = 300 << 20
     local held = ("x"):rep(large)
     local done = process.run { process.program(), "-e",
@@ -17,7 +17,7 @@ describe("moonreel bench", function()
       done.output)
   end)
 
-  it("measures limits with a name for the way that was taken", function()
+  it("measures limits and names the instruction set that was used", function()
     local peak = core.product_peak("f32", 1, 0.001)
     assert.is_true(peak.tflops > 0)
     assert.matches("^o", peak.how)
@@ -27,7 +27,7 @@ describe("moonreel bench", function()
       "bad argument #1 to 'memory_rate' (expected 1 to 2^40 bytes)")
   end)
 
-  it("refuses what it does not know", function()
+  it("refuses unknown options and names", function()
     local _, exit = run("speed")
     assert.equal(2, exit)
     _, exit = run("step", "--threads=many")

@@ -2,8 +2,8 @@
 local json = require "moonreel.core.json"
 local run = require "spec.support.bench_run"
 
-describe("what a user waits for", function()
-  it("says what a user waits for, each beside its aim", function()
+describe("bench cli", function()
+  it("reports the time of commands that a user waits for, with the aim of each", function()
     local text, exit = run("cli", "--json", "--seconds=0.01")
     assert.equal(0, exit)
     local rows = json.decode(text).cli

@@ -1,7 +1,7 @@
 -- Covers: lua/moonreel/bench/clips.lua lua/moonreel/bench/readers.lua
 
-describe("data", function()
-  it("holds what data takes beside its aims", function()
+describe("bench clips", function()
+  it("reports the cost of each part of the data pipeline, with its aim", function()
     local lines = require("moonreel.bench.clips").measure { seconds = 0.01, rows = 2000, clips = 30,
       pool_bytes = 16 << 20, only = { build = true, many = true } }
     local whats = {}

@@ -1,8 +1,8 @@
 local json = require "moonreel.core.json"
 local run = require "spec.support.bench_run"
 
-describe("ranks that exchange bytes", function()
-  it("tells what ranks tell each other, beside MPI's own calls where there is MPI", function()
+describe("bench comm", function()
+  it("reports rates between ranks, and those of MPI's own calls when MPI is installed", function()
     local text, exit = run("comm", "--seconds", "0.01", "--bytes", "200000", "--json")
     assert.equal(0, exit)
     local r = json.decode(text)

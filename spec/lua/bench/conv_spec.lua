@@ -1,12 +1,12 @@
 local base, core = require "moonreel.core.base", require "moonreel.core.bench"
 
-describe("convolutions", function()
-  it("holds convolutions beside the product peak and what a peer says", function()
+describe("bench conv", function()
+  it("compares convolutions with the peak of products and with a peer", function()
     local conv = require "moonreel.bench.conv"
     local rows, peak, clock = conv.rows, core.product_peak, base.now_s
-    -- looking for the best product takes seconds
+    -- the search for the best product would take seconds
     core.product_peak = function() return {m = 64, n = 64, k = 64, own = true} end
-    -- each look at the clock takes a tick, so that another process changes no time
+    -- each call of the clock advances it by a tick, so that other processes do not matter
     local now, tick = 0, 1e-3
     base.now_s = function()
       now = now + tick
@@ -20,11 +20,11 @@ describe("convolutions", function()
     local asked = {}
     local found = conv.measure({threads = 1, seconds = 0.01, dtype = "f32"}, function(row, machine)
       asked[#asked + 1] = row.what .. " " .. row.dtype .. " " .. machine.threads
-      tick = 5e-4 -- from the first answer on
+      tick = 5e-4 -- after the first answer
       return 3 * row.seconds
     end)
     assert.same({"pictures f32 1", "dc_ae f32 1"}, asked)
-    -- bf16 is held beside f32, too
+    -- bf16 is compared with the peer's f32, too
     asked = {}
     local narrow = conv.measure({threads = 1, seconds = 0.01, dtype = "bf16", layer = "dc_ae"},
       function(row)
@@ -33,14 +33,14 @@ describe("convolutions", function()
       end)
     assert.same({"dc_ae bf16", "dc_ae f32"}, asked)
     assert.near(2, narrow[1].f32_ratio / narrow[1].ratio, 1e-9)
-    -- a rate looks at the clock twice for a run, the fastest run once: the first row's is the one
-    -- after the answer
+    -- a rate reads the clock twice a run, the fastest run once: the first row's was after the
+    -- answer
     assert.near(12, found[1].ratio, 1e-6)
     assert.near(6, found[2].ratio, 1e-6)
     for _, row in ipairs(found) do
       assert.is_true(row.of_peak > 0 and row.tflops > 0)
     end
-    -- taps of all channels, twice, at each position
+    -- two operations for each tap of all channels, at each position
     assert.near(2 * 6 * 5 * 9 * 8 * 8, found[1].tflops * 1e12 * found[1].seconds, 1)
     assert.equal(2 * 3 * 2 * 3 * 27 * 2 * 16, found[2].flop)
     assert.equal("pictures 1x3x3 8 to 8", found[1].name)
@@ -51,14 +51,14 @@ describe("convolutions", function()
     end)
   end)
 
-  it("counts the convolutions that meet their aims, all beside PyTorch in f32", function()
+  it("counts the convolutions that meet their aims against PyTorch in f32", function()
     local verdicts = require("moonreel.bench.conv").verdicts
     local function row(name, dtype, ratio, f32_ratio)
       return {name = name, dtype = dtype, ratio = ratio, f32_ratio = f32_ratio, of_peak = 0.5,
         seconds = 0.5, peer_seconds = ratio and 1}
     end
     local function missed(name, ratio) return {name = name, ratio = ratio, peer_of_peak = 0.25} end
-    -- of c there is no PyTorch
+    -- PyTorch has no c
     local rows = {row("a", "f32", 1.3), row("b", "f32", 1.29), row("c", "f32"),
       row("a", "bf16", 0.9, 1.6), row("b", "bf16", 3.5, 4)}
     local f32 = {dtype = "f32", aim = 1.3, layers = 2, met = 1, missed = {missed("b", 1.29)}}

@@ -3,8 +3,8 @@
 local json = require "moonreel.core.json"
 local run = require "spec.support.bench_run"
 
-describe("the demo's step", function()
-  it("says rates of the demo's step as JSON", function()
+describe("bench demo", function()
+  it("prints the rates of a training step of the demo as JSON", function()
     local text, exit = run("demo-step", "--json", "--no-peer", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)
@@ -13,7 +13,7 @@ describe("the demo's step", function()
     assert.is_nil(r.peer)
   end)
 
-  it("says what watching the weights takes from training, at the usual interval", function()
+  it("reports the cost of measuring weights at the default interval", function()
     local text, exit = run("weights", "--json", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)
@@ -22,7 +22,7 @@ describe("the demo's step", function()
     assert.equal(0.005, r.aim)
   end)
 
-  it("says what trackers and all that is watched take from a step", function()
+  it("reports the cost of trackers and of all measurements in a step", function()
     local text, exit = run("follow", "--json", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)
@@ -35,7 +35,7 @@ describe("the demo's step", function()
       .. "[%d.]+ ms in a new run: [%d.]+ times as long", text)
   end)
 
-  it("says what Muon takes of a step beside AdamW", function()
+  it("reports the cost of Muon compared with AdamW", function()
     local text, exit = run("muon", "--json", "--seconds=0.01", "--threads=1")
     assert.equal(0, exit)
     local r = json.decode(text)

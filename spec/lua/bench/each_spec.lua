@@ -3,7 +3,7 @@ local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 
 describe("steps on each instruction set", function()
-  it("holds both steps and PyTorch to each instruction set and dtype, in programs of their own",
+  it("measures both steps and PyTorch with each instruction set and dtype, separately",
     function()
     local real, asked = process.run, {}
     finally(function() process.run = real end)

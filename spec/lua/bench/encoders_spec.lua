@@ -1,10 +1,10 @@
-describe("encoders", function()
-  it("tells of encoders as soon as each is measured, and of nothing twice", function()
+describe("bench encoders", function()
+  it("reports each encoder as soon as it is measured, once", function()
     local encoders = require "moonreel.bench.encoders"
     local measure, lines, print_before = encoders.measure, {}, print
     local row = {part = "encode 4 pictures", dtype = "f32", seconds = 2, tflops = 0.5, aim = 1.3,
       peer = {seconds = 3, peak_bytes = 7e6}, speedup = 1.5}
-    -- what came before a failure is there
+    -- results before a failure are kept
     encoders.measure = function(_, tell)
       tell("machine", {isa = "avx2", threads = 3})
       tell("part", row)
@@ -21,7 +21,7 @@ describe("encoders", function()
       .. "PyTorch 3.000 s, 7 MB: 1.50 x, target 1.3 x: met"}, lines)
   end)
 
-  it("says what encoders take: a clip, its programs, a caption from its file", function()
+  it("reports the cost of a clip, its programs, and a caption streamed from its file", function()
     local encoders = require "moonreel.bench.encoders"
     local small = {frames = 6, height = 16, width = 24, pictures = 4,
       spatial = {block_out_channels = {8, 8, 8, 8}, layers_per_block = 1, norm_num_groups = 4},
@@ -39,7 +39,7 @@ describe("encoders", function()
       runs[i], flop[i] = row.runs, row.flop
       assert.is_true(row.seconds > 0)
     end
-    -- one micro batch of four pictures beside one of two, one piece in time
+    -- one micro-batch of four pictures and one of two, one piece in time
     assert.same({1, 1, 1, 1}, runs)
     assert.is_true(flop[4] > flop[1] and flop[3] > flop[2])
 
@@ -49,7 +49,7 @@ describe("encoders", function()
     require("datasets.demo.weights").hole(path)
     local c = encoders.caption(path, "f32", 1)
     assert.is_true(c.seconds > 0)
-    -- every block once, beside the norm at the end and the biases, which were read before
+    -- each block once; the last norm and the biases were read before
     assert.is_true(c.read_bytes < c.weight_bytes and c.read_bytes > 0.999 * c.weight_bytes)
     require("moonreel.core.base").remove_dir(path:match("^(.*)/"))
 

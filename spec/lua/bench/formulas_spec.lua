@@ -1,13 +1,13 @@
---- Closed forms and the graphs that train say the same; a formula that is off does not pass.
+--- Closed formulas agree with the graphs that train; a wrong formula fails.
 -- Covers: lua/moonreel/bench/formulas.lua lua/moonreel/bench/mmdit.lua
 local closed = require "moonreel.plan.closed"
 local formulas = require "moonreel.bench.formulas"
 
-describe("formulas beside graphs", function()
+describe("formulas of a training step", function()
   local as_they_are
   lazy_setup(function() as_they_are = formulas.rows() end)
 
-  it("agree within a tenth: operations, kept bytes, bytes of a rank, parameters", function()
+  it("agree with the graph within 10 %: operations, bytes, parameters", function()
     local kinds = {}
     for _, row in ipairs(as_they_are) do
       assert.is_true(row.ok, ("%s, %s: %g not in %g..%g"):format(row.run, row.what, row.planned,
@@ -22,7 +22,7 @@ describe("formulas beside graphs", function()
       ["minutes of 16 GPUs to the target"] = 1 }, kinds)
   end)
 
-  it("split the step that was published, and leave five of its ten seconds", function()
+  it("divide the published step into its parts", function()
     local seconds = {}
     for _, row in ipairs(as_they_are) do
       if row.run:find "a step of 129 frames" then
@@ -30,11 +30,11 @@ describe("formulas beside graphs", function()
       end
     end
     local products, attention, memory, encode, others, step = table.unpack(seconds)
-    -- but for what a step hides behind others, its parts are all of it
+    -- the parts add up to the step, except for work that is hidden behind other work
     assert.near(step, products + attention + memory + encode + others, 0.02 * step)
   end)
 
-  it("of a step's seconds do not agree on a machine of half the rates", function()
+  it("disagree about seconds on a machine with half the rates", function()
     local mesh = require "moonreel.plan.mesh"
     local parse = mesh.parse
     finally(function() mesh.parse = parse end)
@@ -59,7 +59,7 @@ describe("formulas beside graphs", function()
       "minutes of 16 GPUs to the target" }, missed)
   end)
 
-  it("do not where a formula counts a fifth too much, or what joined kernels drop", function()
+  it("disagree when a formula counts too much, or bytes that fused kernels drop", function()
     local operations, kept, fused = closed.stdit3_operations, closed.kept, closed.fused
     finally(function()
       closed.stdit3_operations, closed.kept, closed.fused = operations, kept, fused

@@ -1,5 +1,5 @@
-describe("graphs", function()
-  it("tells what each phase of building a graph takes, depth by depth", function()
+describe("bench graph", function()
+  it("reports the time of each phase of building a graph, for several depths", function()
     local graph = require "moonreel.bench.graph"
     local depths = graph.depths
     finally(function() graph.depths = depths end)

@@ -1,7 +1,7 @@
 local run = require "spec.support.bench_run"
 
-describe("planning an epoch", function()
-  it("says what planning an epoch takes, each line beside its aim", function()
+describe("bench order", function()
+  it("reports the cost of planning an epoch, with the aim of each line", function()
     local output, code = run("order", "--rows", "1000")
     assert.equal(0, code)
     for _, line in ipairs {"plan +[%d.]+ +ns/row +<= 50 .- 0%.1 M rows, 894 buckets",

@@ -1,5 +1,5 @@
-describe("packing weights", function()
-  it("tells what packing weights takes of models' products", function()
+describe("bench packing", function()
+  it("reports the time of packing the weights of a model's products", function()
     local packing = require "moonreel.bench.packing"
     local models = packing.models
     packing.models = {{model = "trained", layers = {{40, 24, 16}, {8, 16, 16}}},

@@ -1,7 +1,7 @@
-describe("measurements in turn", function()
+describe("measurements in alternation", function()
   local paired = require "moonreel.bench.paired"
 
-  it("call every measure once per round, in order", function()
+  it("call each measurement once a round, in order", function()
     local calls = {}
     local got = paired.rounds({
       function()
@@ -18,7 +18,7 @@ describe("measurements in turn", function()
     assert.same({4, 8, 12}, got[2])
   end)
 
-  it("are compared round by round: what slows both leaves their ratio", function()
+  it("are compared within a round, so that a slow moment does not change their ratio", function()
     local slow = {1, 4, 1, 8, 2}
     local step, peak = {}, {}
     for i, by in ipairs(slow) do
@@ -28,7 +28,7 @@ describe("measurements in turn", function()
     assert.equal(0.5, paired.ratio(step, peak))
   end)
 
-  it("give the middle one, or the mean of the two in the middle", function()
+  it("return the median, or the mean of the two values in the middle", function()
     local list = {9, 1, 4}
     assert.equal(4, paired.median(list))
     assert.same({9, 1, 4}, list)

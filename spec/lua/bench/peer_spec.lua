@@ -11,7 +11,7 @@ describe("a peer, named by --python,", function()
   end
   teardown(function() os.remove(python) end)
 
-  it("compares with the PyTorch of that interpreter", function()
+  it("is compared with the PyTorch of that interpreter", function()
     answers([[echo '{"name": "PyTorch", "version": "9.9", "dtype": "float32", "seconds": 1000,' \
       '"runs": 1, "product_tflops": 1, "peak_bytes": 1, "import_bytes": 0}']])
     local text, exit = run("demo-step", "--python", python, "--seconds=0.01", "--threads=1")
@@ -20,7 +20,7 @@ describe("a peer, named by --python,", function()
       text)
   end)
 
-  it("says why there is no comparison", function()
+  it("is left out with a reason when there is no comparison", function()
     answers([[echo '{"name": "PyTorch", "version": "9.9", "least_seconds": 118}']])
     local result, reason = peer.run(python, "step", {})
     assert.is_nil(result)
@@ -30,20 +30,20 @@ describe("a peer, named by --python,", function()
     result, reason = peer.run(python, "step", {})
     assert.is_nil(result)
     assert.matches("did not finish in 0.2 s", reason)
-    -- what compiles in its turn has longer, and is not cut off with the others
+    -- the first turn, in which a peer compiles, has a longer limit
     peer.compile_s = 0.4
     for _, way in ipairs { "both", "compiled" } do
       assert.matches("did not finish in 0.4 s", select(2, peer.run(python, "step", { way = way })))
     end
   end)
 
-  it("is absent where the interpreter is", function()
+  it("is missing when the interpreter does not exist", function()
     local result, reason = peer.data("/no/python3", "pyav", {})
     assert.is_nil(result)
     assert.matches("cannot start /no/python3", reason, 1, true)
   end)
 
-  it("refuses one without PyTorch before it measures", function()
+  it("is refused without PyTorch before anything is measured", function()
     local _, exit = run("step", "--python=/no/python")
     assert.equal(2, exit)
   end)

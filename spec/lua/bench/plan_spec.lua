@@ -1,6 +1,6 @@
 local json = require "moonreel.core.json"
 
-describe("what a plan predicts", function()
+describe("bench plan", function()
   local bench = require "moonreel.bench.plan"
   local machine = require "moonreel.plan.machine"
   local predicted, shown, rounds = bench.predicted, bench.shown, bench.rounds
@@ -30,7 +30,7 @@ describe("what a plan predicts", function()
     bench.predicted, bench.shown, bench.rounds = predicted, shown, rounds
   end)
 
-  it("names no size that it predicts among those that show the rates", function()
+  it("measures the rates at sizes other than those that it predicts", function()
     local sizes = {}
     local function of(one)
       local c = one.clip
@@ -47,7 +47,7 @@ describe("what a plan predicts", function()
     end
   end)
 
-  it("holds predictions of other shapes beside what the same rounds took", function()
+  it("compares predictions for other shapes with measurements of the same rounds", function()
     local rows, on = bench.measure{threads = 1, dtype = "f32"}
     assert.same({3, "f32", 1}, {#rows, on.dtype, on.threads})
     for i, name in ipairs{"one", "clip", "block"} do
@@ -58,18 +58,18 @@ describe("what a plan predicts", function()
     end
   end)
 
-  it("writes a machine that plans open", function()
+  it("writes a machine file that plans can use", function()
     local dir = require("spec.support.folder").new()
     finally(function() dir:remove() end)
     local m = machine.open(dir:write("mine.lua", bench.text("mine", {threads = 1,
       dtype = "f32"})))
     assert.same({"mine", 1}, {m.name, m.cpu.threads})
     assert.is_true(m.rate.step_s > 0)
-    -- what encoders of clips and captions do is among them
+    -- it has the ops of encoders of clips and captions
     local classes, linear = {}, 0
     for op, points in pairs(m.ops) do
       classes[op:match "^%S+"] = true
-      -- by whichever way this processor goes
+      -- under the name that this processor's kernels have
       linear = linear + (op:find "^linear .*f32, f32, f32$" and #points or 0)
     end
     assert.is_true(linear > 2)

@@ -1,8 +1,8 @@
 local json = require "moonreel.core.json"
 local run = require "spec.support.bench_run"
 
-describe("a step by ranks", function()
-  it("says what a step by ranks costs beyond their parts of it", function()
+describe("bench ranks", function()
+  it("reports the cost of a step by ranks beyond their parts of it", function()
     local text, exit = run("ranks", "--seconds", "0.01", "--dtype", "f32", "--json")
     assert.equal(0, exit)
     local r = json.decode(text)
@@ -17,7 +17,7 @@ describe("a step by ranks", function()
     end
   end)
 
-  it("takes what is set apart from the step, and sets the rest beside a rank's part", function()
+  it("subtracts the separate part from the step and compares the rest with one rank", function()
     local got = require("moonreel.bench.ranks").judge({
       { one = 8, threads = 5, apart = 4.4, reported = 1, together = 6, one_cpu = 8, threads_cpu = 8,
         apart_cpu = 4, reported_cpu = 1, together_cpu = 5 } }, 2)

@@ -1,8 +1,8 @@
 local json = require "moonreel.core.json"
 local run = require "spec.support.bench_run"
 
-describe("a save", function()
-  it("says what a save takes from training, beside its limit", function()
+describe("bench save", function()
+  it("reports the time that a save takes from training, with its limit", function()
     local text, exit = run("save", "--json", "--seconds=0.01")
     assert.equal(0, exit)
     local r = json.decode(text)
@@ -15,7 +15,7 @@ describe("a save", function()
     end
   end)
 
-  it("makes a folder for the checkpoint that it saves, and takes none that is there", function()
+  it("creates a new folder for its checkpoint and refuses an existing one", function()
     local _, exit = run("save", "--seconds=0.01", "--dir=spec")
     assert.equal(2, exit)
     assert.is_true(require("moonreel.core.base").exists("spec/lua"))

@@ -1,5 +1,5 @@
-describe("shapes", function()
-  it("plans a recipe's buckets as a run compiles them, and keeps what its bound has room for",
+describe("bench shapes", function()
+  it("compiles a recipe's buckets as a run does, and keeps as many as fit its limit",
     function()
     local shapes = require "moonreel.bench.shapes"
     local function measure(most_bytes)

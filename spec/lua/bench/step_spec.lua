@@ -3,10 +3,10 @@ local core = require "moonreel.core.bench"
 local nn = require "moonreel.nn"
 local run = require "spec.support.bench_run"
 
-describe("the fixed step", function()
+describe("bench step", function()
   local cuts, step = require "moonreel.bench.cuts", require "moonreel.bench.step"
 
-  it("keeps the best of at least four runs after one to warm up", function()
+  it("keeps the best of at least four runs after a warm-up run", function()
     local n = 0
     local best = step.best(function() n = n + 1 end, 0)
     assert.equal(5, n)
@@ -41,12 +41,12 @@ describe("the fixed step", function()
     assert.equal(without.arena_bytes, r.arena_bytes)
     assert.is_true(r.planned_bytes > r.arena_bytes)
     assert.is_true(r.rounds >= 3 and r.ratio > 0 and with.ratio > 0 and r.flop > 0)
-    -- what is compared with PyTorch, where both do blocks twice; the peak stays what it is
+    -- the times compared with PyTorch are those with recomputation on both sides; the peak is not
     core.product_peak = function() return peak end
     r = step.measure{threads = 1, dtype = "f32", seconds = 0.01, grad_checkpoint = true}
     assert.equal(with.arena_bytes, r.arena_bytes)
 
-    -- the same choice as the trainer's: nothing is done twice unless blocks are
+    -- the same choice as the trainer's: only blocks are recomputed
     local program = require "moonreel.trainer.program"
     local options, recompute = program.recomputation(without.settings)
     assert.is_true(options.no_cheap)
@@ -58,11 +58,11 @@ describe("the fixed step", function()
     for _, row in ipairs(r.ops) do
       calls[row.op] = row.calls
     end
-    -- two pairs of blocks: spatial, temporal and two across per pair
+    -- two pairs of blocks: spatial, temporal and two cross attentions a pair
     assert.equal(8, calls.attention)
   end)
 
-  describe("the step of MMDiT", function()
+  describe("bench step of MMDiT", function()
     local cut, product_peak = cuts.all.mmdit, core.product_peak
     teardown(function() cuts.all.mmdit, core.product_peak = cut, product_peak end)
     setup(function()
@@ -78,7 +78,7 @@ describe("the fixed step", function()
       for _, row in ipairs(r.ops) do
         calls[row.op] = row.calls
       end
-      -- one of each block, over text and cells
+      -- one block of each kind, over text and cells
       assert.equal(5, calls.attention)
       assert.equal(5, calls.attention_grad)
       assert.is_true(r.by_settings[2].arena_bytes < r.arena_bytes)
@@ -89,7 +89,7 @@ describe("the fixed step", function()
       assert.near(r.loss, other.loss, 1e-5 * r.loss)
     end)
 
-    it("runs in turn with another program's: the median of the ratios counts", function()
+    it("alternates with another program; the median of the ratios counts", function()
       local asked, said, seconds, best = {}, 0, {1, 40, 1000, 70, 30, 80}, step.best
       finally(function() step.best = best end)
       step.best = function() return 10 end
@@ -103,7 +103,7 @@ describe("the fixed step", function()
               import_bytes = 2 * result.peak_bytes}
           end
         end, say)
-      -- the first answer chooses the way and does not count
+      -- the first answer chooses the kernel and does not count
       assert.same({{"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01}, {"f32", 0.01},
         {"f32", 0.01}}, asked)
       assert.same({70, 7, 0.25, 0.5}, {r.peer.seconds, r.speedup, r.memory_share,
@@ -114,7 +114,7 @@ describe("the fixed step", function()
       assert.same({nil, nil, "it is not there"}, {r.peer, r.speedup, r.peer_missing})
     end)
 
-    it("is asked of PyTorch at its sizes, in the way that was faster", function()
+    it("requests the same sizes from PyTorch, in the mode that was faster", function()
       local asked, ways = nil, {}
       local peer = require "moonreel.bench.peer"
       local run_peer = peer.run
@@ -138,7 +138,7 @@ describe("the fixed step", function()
         .. "speed, 0.%d%d x the memory %(0.%d%d x without the import%)", text)
     end)
 
-    it("is refused by another name", function()
+    it("refuses another name", function()
       local _, exit = run("step", "--model=flux")
       assert.equal(2, exit)
     end)

@@ -1,10 +1,10 @@
 -- Covers: lua/moonreel/bench/vae.lua lua/moonreel/bench/apart.lua
 
-describe("a clip through the Hunyuan autoencoder", function()
+describe("bench vae of the Hunyuan autoencoder", function()
   local vae, asked, lines, real
   local modules = {"moonreel.bench.apart", "moonreel.bench.vae"}
 
-  -- turns of ours take 1, 2, 4 s, those of the peer 3, 8, 8 s
+  -- our turns take 1, 2, 4 s, those of the peer 3, 8, 8 s
   before_each(function()
     local seconds = {1, 2, 4}
     real, asked, lines = {}, {}, {}
@@ -31,7 +31,7 @@ describe("a clip through the Hunyuan autoencoder", function()
       function(what) lines[#lines + 1] = what end)
   end
 
-  it("asks the peer in turn at the same sizes: the median of the ratios counts", function()
+  it("alternates with the peer at the same sizes; the median of the ratios counts", function()
     local seconds, turns = {3, 8, 8}, 0
     local r = measured(function(request)
       turns = turns + 1
@@ -48,31 +48,31 @@ describe("a clip through the Hunyuan autoencoder", function()
     local encode, decode = table.unpack(r.jobs)
     assert.same({2, 8, 3, 3}, {encode.seconds, encode.peer.seconds, encode.speedup,
       encode.rounds})
-    -- the most of all turns, the peer's with and without what its imports take
+    -- the largest of all turns; the peer's with and without the memory of its imports
     assert.same({56, 56 / 220, 0.5}, {decode.peak_bytes, decode.memory_share,
       decode.memory_share_net})
   end)
 
-  it("stands alone where the peer fails, with the reason", function()
+  it("reports only its own time and the reason when the peer fails", function()
     local times = 0
     local r = measured(function()
       times = times + 1
       return nil, "it is not there"
     end)
-    assert.equal(2, times)  -- once a job
+    assert.equal(2, times)  -- once for each job
     assert.same({2, "it is not there"}, {r.jobs[1].seconds, r.jobs[1].peer_missing})
     assert.is_nil(r.jobs[1].peer or r.jobs[1].speedup)
     assert.is_nil(measured().jobs[2].peer_missing)
   end)
 
-  it("refuses widths without whole groups before it measures", function()
+  it("refuses widths that do not divide into groups before it measures", function()
     assert.has_error(function()
       vae.measure({threads = 1, seconds = 0, narrow = 3}, nil, function() end)
     end)
     assert.same({}, asked)
   end)
 
-  it("is encoded and decoded once a turn", function()
+  it("encodes and decodes once a turn", function()
     for _, job in ipairs(vae.jobs) do
       local turn = vae.turn(job, "f32", 1, 4, "hunyuan_vae", 1, 16, 8)
       assert.is_true(turn.seconds > 0 and turn.peak_bytes > 60e6)
@@ -81,7 +81,7 @@ describe("a clip through the Hunyuan autoencoder", function()
     assert.same({128, 256, 512, 512}, vae.fields(1, "hunyuan_vae").block_out_channels)
   end)
 
-  it("may be DC-AE of any clip, which has no peer", function()
+  it("measures DC-AE with any clip, without a peer", function()
     local r = vae.measure({threads = 1, seconds = 0, dtype = "f32", type = "dc_ae",
       clip = {frames = 8, height = 64, width = 32}}, error, function() end)
     assert.equal("vae turn encode f32 1 1 dc_ae 8 64 32", asked[1])
@@ -95,7 +95,7 @@ describe("a clip through the Hunyuan autoencoder", function()
     end
   end)
 
-  it("says that there is no peer before it measures", function()
+  it("reports that there is no peer before it measures", function()
     local print_before = print
     _G.print = function(line) lines[#lines + 1] = line end
     finally(function() _G.print = print_before end)

@@ -1,4 +1,4 @@
---- Checkpoints from Lua: what is saved comes back, what is damaged is skipped.
+--- Checkpoints from Lua: a saved checkpoint is read back, a damaged one is skipped.
 -- Covers: core/bind/ckpt.c core/bind/saver.c lua/moonreel/ckpt/init.lua
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
@@ -57,7 +57,7 @@ describe("checkpoints", function()
     saver:wait(20)
   end
 
-  it("come back as they were saved", function()
+  it("are read back as they were saved", function()
     save(10, 0.5, { epoch = 3 })
     local c <close> = ckpt.open(ckpt.dir(dir, 10))
     assert.same({ "x_embedder.weight", "master.x_embedder.weight", "step", "empty" },
@@ -89,7 +89,7 @@ describe("checkpoints", function()
     c:verify()
   end)
 
-  it("are put together from parts and read in parts", function()
+  it("are assembled from parts and read in parts", function()
     local T = require "moonreel.core.tensor"
     local function floats(from, to)
       local list = {}
@@ -120,7 +120,7 @@ describe("checkpoints", function()
     assert.same({ 1, 2, 5, 6, 9, 10 }, columns:totable())
     assert.same({ 2, 3, 4, 5, 6, 7 }, range:totable())
     assert.same({ 0, 1, 2, 3, 4, 5 }, all:totable())
-    -- one block, read once: the file is small
+    -- each block is read once: the file is small
     assert.is_true(c:bytes_read() < 2048)
     assert.matches("range 2 to 13: expected", tostring(fails(c.read_slices, c,
       { { name = "w", range = { 2, 13 }, ptr = range:ptr(), bytes = 24 } })))
@@ -128,7 +128,7 @@ describe("checkpoints", function()
       c, { { name = "w", range = { 2, 6 }, ptr = range:ptr(), bytes = 24 } })))
     assert.matches("a box of 2 times {from, to}", tostring(fails(c.read_slices, c,
       { { name = "w", box = { { 2, 6 } }, ptr = range:ptr(), bytes = 24 } })))
-    -- what is left out is reported, and not saved
+    -- a missing part is reported, and nothing is saved
     saver:save { step = 2, meta = meta(), tensors = {
       { name = "w", dtype = "f32", shape = { 3, 4 }, range = { 5, 12 }, ptr = floats(5, 11) } } }
     assert.matches("tensor 'w': elements 0 to 5 are in no file",
@@ -160,7 +160,7 @@ describe("checkpoints", function()
       require("moonreel.core.ckpt").saver, dir, { ranks = 2 })))
   end)
 
-  it("tell what happened, once", function()
+  it("report each commit once", function()
     save(1)
     local event = saver:poll()
     assert.equal("commit", event.kind)
@@ -181,7 +181,7 @@ describe("checkpoints", function()
     assert.same({ 20, 18, 16, 10 }, ckpt.steps(dir))
   end)
 
-  it("give way to the older one when damaged, and say so", function()
+  it("are skipped with a message when damaged, in favour of the older one", function()
     save(1)
     save(2)
     saver:close()
@@ -196,7 +196,7 @@ describe("checkpoints", function()
     assert.is_true(base.exists(dir .. "/ckpt/.bad-step-000000000002"))
   end)
 
-  it("never hand out bytes that do not match their hash", function()
+  it("return no bytes that do not match their hash", function()
     save(1)
     damage(ckpt.dir(dir, 1) .. "/r00000-of-00001.safetensors")
     local c <close> = ckpt.open(ckpt.dir(dir, 1))
@@ -205,7 +205,7 @@ describe("checkpoints", function()
     assert.equal(8, err.exit)
   end)
 
-  it("refuse meta without what a resume needs, and wrong sizes", function()
+  it("refuse metadata that lacks what a resume needs, and wrong sizes", function()
     local err = fails(saver.save, saver, { step = 1, tensors = tensors(1),
       meta = meta { seed = "x" } })
     assert.equal("MR_E_USAGE", err.code)
@@ -220,7 +220,7 @@ describe("checkpoints", function()
     assert.matches("unknown dtype 'f31'", tostring(err))
   end)
 
-  it("are refused to a second trainer, who is told the owner", function()
+  it("are refused to a second trainer, and the error names the owner", function()
     local err = fails(ckpt.saver, dir)
     assert.equal("MR_E_LOCK", err.code)
     assert.matches("this very process", tostring(err))
@@ -231,7 +231,7 @@ describe("checkpoints", function()
     assert.equal(1, run.owner(dir).fence)
   end)
 
-  it("keep the lock while a saver lives, whoever closes first", function()
+  it("keep the lock as long as a saver exists, in any order of closing", function()
     saver:close()
     local lock = run.lock(dir)
     saver = ckpt.saver(dir, { lock = lock })
@@ -242,7 +242,7 @@ describe("checkpoints", function()
     assert.is_false(run.owner(dir).owned)
   end)
 
-  it("open from a plain safetensors file, with its metadata", function()
+  it("are opened from a plain safetensors file, with its metadata", function()
     local path = outputs .. "/weights.safetensors"
     ckpt.write(path, tensors(9), { format = "pt" })
     local c <close> = ckpt.open(path)
@@ -251,7 +251,7 @@ describe("checkpoints", function()
     assert.same({ format = "pt" }, c.metadata)
     assert.equal(string.pack("<i8", 7), c:read "step")
     assert.equal("MR_E_USAGE", fails(c.verify, c).code)
-    -- and from its folder, as the only one in there
+    -- also from its folder, when it is the only file there
     local folder = outputs .. "/hub"
     base.make_dir(folder)
     ckpt.write(folder .. "/model.safetensors", tensors(9))
@@ -259,7 +259,7 @@ describe("checkpoints", function()
     assert.equal(4, #d:names())
   end)
 
-  it("open from shards with an index file", function()
+  it("are opened from shards with an index file", function()
     local folder = outputs .. "/hub"
     base.make_dir(folder)
     local all = tensors(2)
@@ -279,7 +279,7 @@ describe("checkpoints", function()
     assert.matches("not a plain name", tostring(fails(ckpt.open, folder)))
   end)
 
-  it("name what differs between two machines", function()
+  it("list the differences between two machines", function()
     save(1)
     local c <close> = ckpt.open(ckpt.dir(dir, 1))
     assert.same({}, ckpt.machine_differences(c.manifest, meta().machine))

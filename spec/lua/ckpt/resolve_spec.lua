@@ -1,4 +1,4 @@
---- What --load and --ckpt-path mean.
+--- The meaning of --load and --ckpt-path.
 -- Covers: lua/moonreel/ckpt/names.lua
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
@@ -32,7 +32,7 @@ describe("ckpt.resolve", function()
     demo = run.create(outputs, "demo")
     other = run.create(outputs, "other")
     again = run.create(outputs, "demo")
-    run.create(outputs, "demo")  -- no checkpoint in it
+    run.create(outputs, "demo")  -- it has no checkpoint
     save(demo, { 10, 20 })
     save(other, { 7, 300 })
     save(again, { 5, 6 })
@@ -54,27 +54,27 @@ describe("ckpt.resolve", function()
     return found
   end
 
-  it("takes the newest run of the recipe that has a checkpoint for 'latest'", function()
+  it("finds, for 'latest', the newest run of the recipe that has a checkpoint", function()
     local found = ckpt.resolve("latest", outputs, "demo")
     assert.equal(again, found.run)
     assert.equal(6, found.step)
     assert.is_true(found.continues)
   end)
 
-  it("says so when there is nothing for 'latest'", function()
+  it("reports that there is no run for 'latest'", function()
     local found, reason = ckpt.resolve("latest", outputs, "nobody")
     assert.is_nil(found)
     assert.matches("no checkpoint of 'nobody' under .*: starting at step 0", reason)
     assert.is_nil((ckpt.resolve("latest", outputs .. "/nowhere", "demo")))
   end)
 
-  it("takes a run by path, folder name or number and continues in it", function()
+  it("finds a run by path, folder name or number, to continue in it", function()
     for _, spec in ipairs { demo, demo .. "/", "001-demo", "1", "001" } do
       assert.is_true(loads(spec, ckpt.dir(demo, 20)).continues)
     end
   end)
 
-  it("takes RUN@STEP into a new run", function()
+  it("finds RUN@STEP, to start a new run", function()
     local found = loads("1@10", ckpt.dir(demo, 10))
     assert.is_false(found.continues)
     assert.equal(demo, found.run)
@@ -83,12 +83,12 @@ describe("ckpt.resolve", function()
     assert.matches("no run '77'", fails("77@1", outputs))
   end)
 
-  it("takes a checkpoint's path; the newest of a run continues in it", function()
+  it("finds a checkpoint by path; the newest of a run continues in that run", function()
     assert.is_false(loads(ckpt.dir(demo, 10), ckpt.dir(demo, 10)).continues)
     assert.is_true(loads(ckpt.dir(demo, 20), ckpt.dir(demo, 20)).continues)
   end)
 
-  it("takes a weights file", function()
+  it("accepts a weights file", function()
     local path = outputs .. "/model.safetensors"
     ckpt.write(path, { { name = "w", dtype = "u8", shape = { 1 }, ptr = "x" } })
     local found = loads(path, path)
@@ -96,7 +96,7 @@ describe("ckpt.resolve", function()
     assert.is_nil(found.run)
   end)
 
-  it("takes the reference's folder names and patterns for ours", function()
+  it("translates the reference's folder names and patterns to ours", function()
     loads(other .. "/epoch*-global_step*", ckpt.dir(other, 300))
     loads(other .. "/epoch1-global_step7", ckpt.dir(other, 7))
     loads(other .. "/epoch*-global_step7", ckpt.dir(other, 7))
@@ -106,7 +106,7 @@ describe("ckpt.resolve", function()
     assert.matches("no path matches this pattern", fails(outputs .. "/zz*", outputs))
   end)
 
-  it("refuses what is not there", function()
+  it("refuses what does not exist", function()
     assert.matches("no such run", fails("nowhere", outputs))
     assert.matches("no such run", fails(outputs .. "/nowhere", outputs))
     assert.matches("has no checkpoint yet", fails("004-demo", outputs))
@@ -116,7 +116,7 @@ describe("ckpt.resolve", function()
     os.execute("rm -rf '" .. outputs .. "/002-twin'")
   end)
 
-  it("passes over a damaged newest, but not over one that was asked for", function()
+  it("skips a damaged newest checkpoint, but not one that was named", function()
     save(demo, { 30 })
     damage(ckpt.dir(demo, 30))
     local c <close>, notes = ckpt.load(ckpt.resolve("1", outputs))

@@ -1,4 +1,5 @@
---- Weights to start from: whatever stands before their names, whatever their shape, what is left.
+--- Weights to start from: prefixes of their names, their shapes, and what the model has beyond
+-- them.
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -26,7 +27,7 @@ local function write(path, tensors)
   ckpt.write(path, rows)
 end
 
--- what parameters get from a file
+-- the report of parameters filled from a file, and their tensors
 local function read(path, params, how)
   local source <close> = ckpt.open(path)
   local got = {}
@@ -43,7 +44,7 @@ describe("start weights", function()
     { name = "view", shape = { 3, 2 } } }
 
   for _, file in ipairs { "plain.pth", "legacy.pth", "nested.pth", "two.pth", "vae.pt" } do
-    it("are found behind what stands before names: " .. file, function()
+    it("are found under prefixed names: " .. file, function()
       local report, got = read(PTH .. file, params)
       assert.same({ "blocks.0.w", "h", "view" }, report.loaded)
       assert.same({}, report.missing)
@@ -53,7 +54,7 @@ describe("start weights", function()
       local name = file .. "/" .. before
       assert.same(expected[name .. "blocks.0.w"]:tensor():totable(), got["blocks.0.w"]:totable())
       assert.same(expected[name .. "view"]:tensor():totable(), got.view:totable())
-      -- nothing computes with f16: it comes as f32
+      -- f16 becomes f32, because no op computes with f16
       assert.equal("f32", got.h.dtype)
       assert.same(expected[name .. "h"]:tensor():totable(), got.h:totable())
     end)
@@ -70,7 +71,7 @@ describe("start weights", function()
     assert.same({ "blocks.1.w", "blocks.2.w", "b", "ids" }, report.unexpected)
   end)
 
-  it("are found behind the words of wrappers, trainers and other programs", function()
+  it("are found behind prefixes of wrappers, trainers and other programs", function()
     for _, before in ipairs { "_orig_mod.", "transformer.", "model.diffusion_model.", "ema_model.",
         "state_dict.module._orig_mod.", "model.transformer.", "ema_model.module.",
         "module._forward_module._orig_mod." } do
@@ -81,18 +82,18 @@ describe("start weights", function()
         report.unexpected }, before)
       assert.same({ 1, 2 }, got["blocks.0.w"]:totable())
     end
-    -- inside a name, too
+    -- also inside a name
     write(dir.path .. "/wrapped.safetensors",
       { ["blocks.0._checkpoint_wrapped_module._orig_mod.w"] = tensor({ 2 }, 1) })
     assert.same({ "blocks.0.w" }, (read(dir.path .. "/wrapped.safetensors",
       { { name = "blocks.0.w", shape = { 2 } } })).loaded)
-    -- what a model calls so itself stays
+    -- a prefix that is part of the model's own name stays
     write(dir.path .. "/wrapped.safetensors", { ["transformer.w"] = tensor({ 2 }, 1) })
     assert.same({ "transformer.w" }, (read(dir.path .. "/wrapped.safetensors",
       { { name = "transformer.w", shape = { 2 } } })).loaded)
   end)
 
-  it("of which nothing fits are named with what is nearest in the model", function()
+  it("without any matching name are reported with the nearest names of the model", function()
     local t = tensor({ 2 }, 1)
     write(dir.path .. "/far.safetensors", { ["net.0.attn.qkv.weight"] = t,
       ["net.1.attn.qkv.weight"] = t, ["net.0.mlp.fc1.bias"] = t, stem = t, last = t })
@@ -104,7 +105,7 @@ describe("start weights", function()
           :gsub("\n  'last'.*", ""):gsub("\n  'stem'.*", "")))
   end)
 
-  it("that are no numbers are named when they are to be finite", function()
+  it("that are not finite are reported when they have to be finite", function()
     write(dir.path .. "/nan.safetensors", { a = tensor({ 2 }, 1), b = tensor({ 3 }, 0 / 0) })
     local params_of = { { name = "a", shape = { 2 } }, { name = "b", shape = { 3 } } }
     assert.same({ "a", "b" }, (read(dir.path .. "/nan.safetensors", params_of)).loaded)
@@ -115,7 +116,7 @@ describe("start weights", function()
       problem.message)
   end)
 
-  it("take averages where they are asked for, and of two dictionaries the other is no surprise",
+  it("include averages on request, and the second dictionary of a file is expected",
     function()
       local a, b = tensor({ 2 }, 1), tensor({ 2 }, 10)
       write(dir.path .. "/two.safetensors", { ["state_dict.module.w"] = a,
@@ -128,12 +129,12 @@ describe("start weights", function()
       end
       assert.same({ 1, 2 }, values())
       assert.same({ 10, 11 }, values { average = true })
-      -- a frozen one has no average
+      -- a frozen parameter has no average
       one[1].frozen = true
       assert.same({ 1, 2 }, values { average = true })
     end)
 
-  it("take f32 masters before weights where there is room for them", function()
+  it("prefer f32 masters to weights for a model in f32", function()
     write(dir.path .. "/own.safetensors", { w = tensor({ 2 }, 1), ["master.w"] = tensor({ 2 }, 5),
       ["ema.w"] = tensor({ 2 }, 7), ["adam_m.w"] = tensor({ 2 }, 9) })
     local one = { { name = "w", shape = { 2 } } }
@@ -145,7 +146,7 @@ describe("start weights", function()
     end
   end)
 
-  it("name what is missing, what is unexpected and what has another shape", function()
+  it("report what is missing, what is unexpected and what has another shape", function()
     write(dir.path .. "/odd.safetensors", { a = tensor({ 2 }, 1), c = tensor({ 3 }, 1),
       ["layers.0.x"] = tensor({ 1 }, 1), ["layers.1.x"] = tensor({ 1 }, 1) })
     local report, got = read(dir.path .. "/odd.safetensors", { { name = "a", shape = { 2 } },
@@ -171,7 +172,7 @@ describe("start weights", function()
     start.refuse("odd", report)
   end)
 
-  it("of another program go by its layout", function()
+  it("of another program are renamed by its layout", function()
     local map = { layouts = { { name = "Other", is = function(has) return has["old.0.w"] end,
       rename = { { "^old%.", "new." } }, dropped = { pos = "computed" },
       fresh = { { "^extra%.", "others have none", "extra.*" } } } },
@@ -194,7 +195,7 @@ describe("start weights", function()
     assert.matches("1 tensors loaded, 1 missing, 1 unexpected, names of Other$", text)
   end)
 
-  it("say it when two tensors stand for one parameter", function()
+  it("report two tensors for one parameter", function()
     write(dir.path .. "/twice.safetensors", { w = tensor({ 1 }, 1),
       ["module.w"] = tensor({ 1 }, 2) })
     local report = read(dir.path .. "/twice.safetensors", { { name = "w", shape = { 1 } } })
@@ -202,7 +203,7 @@ describe("start weights", function()
     assert.matches(" is the same parameter", report.dropped[1].why)
   end)
 
-  it("that contradict config.json beside them name field and tensor, with both values", function()
+  it("that contradict their config.json are refused with field, tensor and both values", function()
     base.make_dir(dir.path .. "/hub")
     write(dir.path .. "/hub/model.safetensors", { ["w"] = tensor({ 2, 3 }, 1) })
     local maps = { { sizes = { { "width", "w", 2 } } } }
@@ -215,7 +216,7 @@ describe("start weights", function()
     assert.is_false(good)
     assert.matches("hub/config%.json: width is 4, but 'w' is %[2,3%]: its axis 1 has 3",
       err.message)
-    -- blocks are counted by their numbers, under any word in front; none: nothing to compare
+    -- blocks are counted by their numbers after any prefix; without blocks nothing is compared
     base.make_dir(dir.path .. "/deep")
     write(dir.path .. "/deep/model.safetensors", { ["module.b.0.w"] = tensor({ 1 }, 1),
       ["module.b.10.w"] = tensor({ 1 }, 2), ["module.b.9.w"] = tensor({ 1 }, 3) })
@@ -230,7 +231,7 @@ describe("start weights", function()
       .. "module%.b%.10%.w' gives 11", err.message)
   end)
 
-  it("that are made of several tensors are averages or masters, where these are asked for",
+  it("that are joined from several tensors are averages or masters on request",
     function()
       local path, tensors = dir.path .. "/made.safetensors", {}
       for at, prefix in ipairs { "", "ema.", "master.", "adam_m." } do
@@ -252,7 +253,7 @@ describe("start weights", function()
         assert.same({ { name = "ab", why = "both as one" } }, report.made)
         assert.same({ {}, {} }, { report.missing, report.unexpected })
       end
-      -- where one of the averages is missing the weights stand for all
+      -- if one of the averages is missing, all are weights
       tensors["ema.b"] = nil
       write(path, tensors)
       local _, got = read(path, ab, { maps = { map }, average = true })

@@ -1,4 +1,4 @@
---- Files that torch itself wrote (spec/golden/pth) give the tensors that torch reads from them.
+--- Files that torch wrote (spec/golden/pth) contain the tensors that torch reads from them.
 local ckpt = require "moonreel.ckpt"
 
 local folder = "spec/golden/pth/"
@@ -12,7 +12,7 @@ describe("files of torch.save", function()
   setup(function() expected = ckpt.open(folder .. "expected.safetensors") end)
   teardown(function() expected:close() end)
 
-  it("may be called .ckpt", function()
+  it("may have the extension .ckpt", function()
     local dir = require("spec.support.folder").new()
     finally(function() dir:remove() end)
     local file <close> = assert(io.open(folder .. "plain.pth", "rb"))
@@ -38,7 +38,7 @@ describe("files of torch.save", function()
   end
 
   for _, file in ipairs(files) do
-    it("give what torch reads: " .. file, function()
+    it("contain what torch reads: " .. file, function()
       local c <close> = ckpt.open(folder .. file)
       local names = c:names()
       table.sort(names)
@@ -49,7 +49,7 @@ describe("files of torch.save", function()
     end)
   end
 
-  it("open together through their index", function()
+  it("are opened together through their index", function()
     local c <close> = ckpt.open(folder .. "pytorch_model.bin.index.json")
     assert.equal(6, #c:names())
     same(c, "blocks.2.w", "pytorch_model-00001-of-00002.bin/blocks.2.w")
@@ -57,7 +57,7 @@ describe("files of torch.save", function()
     c:verify()
   end)
 
-  it("name what cannot be read", function()
+  it("are refused with the name of what cannot be read", function()
     local c <close> = ckpt.open(folder .. "kinds.pth")
     local why = {}
     for _, one in ipairs(c:refused()) do
@@ -80,11 +80,11 @@ describe("files of torch.save", function()
 
     local function copy(file, name) dir:write(name, base.read_file("spec/golden/pth/" .. file)) end
 
-    it("open where there is one, or what model/ holds", function()
+    it("are opened when there is one, or from model/", function()
       copy("module_sd.bin", "pytorch_model.bin")
       local c <close> = ckpt.open(dir.path)
       assert.same({ "a.weight", "a.bias" }, c:names())
-      -- as checkpoints of the reference are: weights in shards, averages beside them
+      -- as checkpoints of the reference: weights in shards, with averages next to them
       copy("pytorch_model.bin.index.json", "model/pytorch_model.bin.index.json")
       for i = 1, 2 do
         local shard = ("pytorch_model-0000%d-of-00002.bin"):format(i)
@@ -98,7 +98,7 @@ describe("files of torch.save", function()
       assert.is_nil(ckpt.companion(d, "nothing.pt"))
     end)
 
-    it("do not open where it is unclear which", function()
+    it("are refused when there are several candidates", function()
       copy("module_sd.bin", "one.bin")
       copy("module_sd.bin", "two.bin")
       local good, err = pcall(ckpt.open, dir.path)
@@ -106,7 +106,7 @@ describe("files of torch.save", function()
       assert.matches("no index file, and more than one file of weights", err.message)
     end)
 
-    it("name the index and the shard that is missing", function()
+    it("are refused with the names of the index and of the missing shard", function()
       copy("pytorch_model.bin.index.json", "pytorch_model.bin.index.json")
       copy("pytorch_model-00001-of-00002.bin", "pytorch_model-00001-of-00002.bin")
       local good, err = pcall(ckpt.open, dir.path)

@@ -1,4 +1,4 @@
---- Weights saved by torch: read as data, and nothing else is accepted.
+--- Weights saved by torch are read as data; anything else in the file is refused.
 -- Covers: core/ckpt/pickle.c core/ckpt/torch.c core/ckpt/zip.c
 local ckpt = require "moonreel.ckpt"
 local base = require "moonreel.core.base"
@@ -53,7 +53,7 @@ describe("weights of torch", function()
     assert.is_nil(c.manifest)
   end)
 
-  it("say of a tensor that cannot be read why, and give the others", function()
+  it("report why a tensor cannot be read, and return the others", function()
     write(dict(text "whole", tensor("FloatStorage", "0", 6, 0, ints(6), ints(1)),
       text "z", tensor("ComplexFloatStorage", "0", 3, 0, ints(3), ints(1))))
     local c <close> = ckpt.open(path)
@@ -89,7 +89,7 @@ describe("weights of torch", function()
     assert.equal(8, exit)
   end)
 
-  it("never look up or call anything beyond the list", function()
+  it("never look up or call a name outside the list", function()
     for _, code in ipairs { "cos\nsystem\n" .. tuple(text "touch /tmp/moonreel-pickled") .. "R",
         "c__builtin__\neval\n(" .. text "1" .. "tR",
       text "posix" .. text "system" .. "\x93)R", "ctorch._utils\n_rebuild_tensor\n)R" } do
@@ -104,7 +104,7 @@ describe("weights of torch", function()
     end
   end)
 
-  it("refuse what is damaged, each with its reason", function()
+  it("refuse damaged files, each with its reason", function()
     write(good, { { "archive/data/9", "abc", method = 8 } })
     refused "compressed or encrypted"
     write(good, { { "archive/data/0", "abc" } })
@@ -134,7 +134,7 @@ describe("weights of torch", function()
     refused "that torch.save did not write"
   end)
 
-  it("stop at the limits: opcodes, stack, depth, a dictionary in itself, an index too long",
+  it("stop at limits of opcodes, stack, depth and index length, and at cycles",
     function()
     write(("N"):rep(100001))
     refused "stack deeper than 100000"

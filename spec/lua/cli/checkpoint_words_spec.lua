@@ -1,5 +1,5 @@
---- --load, --ckpt-path and --model.from_pretrained: a file, a folder, a pattern, expanded by the
--- shell or not (recipes.md 7).
+--- --load, --ckpt-path and --model.from_pretrained with a file, a folder or a pattern, which the
+-- shell or the program expands (recipes.md 7).
 -- Covers: lua/moonreel/recipe/twins.lua
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -36,7 +36,7 @@ describe("a checkpoint on the command line", function()
     demo_data.remove()
   end)
 
-  -- what a command line opens, as the shell or the program expands it; by path below the folder
+  -- what a command line opens, with patterns expanded by shell or program; by path below the folder
   local function opened(flag, value, shell)
     local words = {}
     if shell then
@@ -76,7 +76,7 @@ describe("a checkpoint on the command line", function()
     it(flag .. " takes files, folders and patterns, expanded by the shell or not", function()
       for value, want in pairs(forms) do
         assert.equal(want, opened(flag, value), flag .. " " .. value)
-        -- the shell knows nothing of what our folders are also called
+        -- the shell does not know the reference's names of our folders
         if not value:find("epoch*-global_step3", 1, true) then
           assert.equal(want, opened(flag, value, true), flag .. " " .. value)
         end
@@ -84,7 +84,7 @@ describe("a checkpoint on the command line", function()
     end)
   end
 
-  it("leaves the recipe behind it alone", function()
+  it("ends before the recipe that follows it", function()
     dir:write("out/mine.lua", "return recipe {}")
     for _, recipe in ipairs { dir.path .. "/mine.lua", dir.path .. "/out/mine", "tiny/demo" } do
       local parsed = words_of.parse({ "--load", out .. "/001-x", out .. "/002-x", recipe, "lr=1" },
@@ -93,7 +93,7 @@ describe("a checkpoint on the command line", function()
     end
   end)
 
-  it("is named by train, and a damaged one gives way to the one before", function()
+  it("is reported by train, and a damaged one is skipped for the one before", function()
     local function train(words)
       local output, errors, code = folder.moonreel(("train tiny/demo data_path='%s' outputs='%s' "
         .. "name=y threads=1 model.depth=1 ckpt_every=1 "
@@ -121,7 +121,7 @@ describe("a checkpoint on the command line", function()
 end)
 
 describe("a recipe of the references", function()
-  it("is answered with the names of ours", function()
+  it("is answered with the names of our recipes", function()
     for path, want in pairs {
       ["configs/opensora-v1-2/train/stage1.py"] =
         "try: opensora-1.2/lambda/stage1, opensora-1.2/stage1\n",

@@ -1,4 +1,4 @@
---- moonreel ckpt: what it prints and how it exits.
+--- The output and exit codes of moonreel ckpt.
 -- Covers: lua/moonreel/cli/ckpt/*.lua lua/moonreel/ckpt/compare.lua lua/moonreel/ckpt/model.lua
 -- lua/moonreel/ckpt/numbers.lua lua/moonreel/text/listing.lua
 local by_ranks = dofile "spec/support/by_ranks.lua"
@@ -22,7 +22,7 @@ local function f32(...) return string.pack("<" .. ("f"):rep(select("#", ...)), .
 describe("moonreel ckpt", function()
   local outputs, dir
 
-  -- run the command; its exit code and what it printed
+  -- runs the command; returns its exit code and output
   local function call(...)
     local args = { ... }
     args[#args + 1] = "--outputs=" .. outputs
@@ -98,7 +98,7 @@ describe("moonreel ckpt", function()
     assert.is_true(json.is_array(decoded.tensors[4].shape))
   end)
 
-  it("says which model a file of weights holds", function()
+  it("names the model that a file of weights holds", function()
     local weights, path = require "datasets.demo.weights", os.tmpname()
     os.remove(path)
     weights.vae(path .. "/vae", 1)
@@ -131,7 +131,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.matches("no tensor matches 'zz'", tostring(fails("inspect", "1", "zz")))
   end)
 
-  it("finds equal checkpoints equal, whoever wrote them and when", function()
+  it("reports equal checkpoints as equal, whoever wrote them and when", function()
     local twin = run.create(outputs, "demo")
     save(twin, 1, tensors(1), { parent = "x" })
     local code, text = call("diff", "1@1", "2@1")
@@ -140,7 +140,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.is_true(json.decode(select(2, call("diff", "1@1", "2@1", "--json"))).equal)
   end)
 
-  it("lists what differs and exits 1", function()
+  it("lists differences and exits with 1", function()
     local code, text = call("diff", "1@1", "1@2")
     assert.equal(1, code)
     assert.matches("step: 1 / 2", text)
@@ -170,7 +170,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.matches("a\\x1b%[2Jb", text)
   end)
 
-  it("says how it is used", function()
+  it("prints its usage", function()
     for _, args in ipairs { {}, { "frob" }, { "diff", "1" }, { "inspect" }, { "ls", "a", "b" } } do
       local ok, err = pcall(command.run, args)
       assert.is_false(ok)
@@ -185,7 +185,7 @@ ema.blocks.2.w  [2]    bf16    4 B
       tostring(fails("prune", "1", "--keep", "--json")))
   end)
 
-  it("verifies all hashes, and says when there are no hashes", function()
+  it("verifies all hashes, and reports files without hashes", function()
     local code, text = call("verify", dir)
     assert.equal(0, code)
     assert.matches("4 tensors, .*all hashes match", text)
@@ -195,7 +195,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.equal(1, json.decode((select(2, call("verify", file, "--json")))).nonfinite)
   end)
 
-  -- a run whose step 1 one rank wrote, and the same by four
+  -- a run whose step 1 one rank wrote, and the same step by four
   local function twins()
     local wide = tensors(1)
     wide[5] = { name = "wide", dtype = "f32", shape = { 40000, 20 },
@@ -207,7 +207,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     return ckpt.dir(one, 1), by_ranks.rewrite(four, 1, 4)
   end
 
-  it("takes one of several ranks as one of a single rank", function()
+  it("treats a checkpoint of several ranks like one of a single rank", function()
     local one, four = twins()
     assert.matches("equal: 6 tensors, bit for bit", (select(2, call("diff", one, four))))
     assert.same(json.decode((select(2, call("inspect", one, "wide", "--json")))),
@@ -221,7 +221,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.equal(read(outputs .. "/1.safetensors"), read(outputs .. "/2.safetensors"))
   end)
 
-  it("names the file of a rank that is missing or damaged", function()
+  it("names the missing or damaged file of a rank", function()
     local _, four = twins()
     local file = four .. "/r00003-of-00004.safetensors"
     local f <close> = assert(io.open(file, "r+b"))
@@ -237,7 +237,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     end
   end)
 
-  it("verifies a share, and shares are all of it", function()
+  it("verifies a share of a checkpoint, and all shares cover it", function()
     local _, four = twins()
     local c <close> = ckpt.open(four)
     for _, parts in ipairs { 1, 2, 3 } do
@@ -263,7 +263,7 @@ ema.blocks.2.w  [2]    bf16    4 B
       tostring(fails("verify", file, "--part=1/2")))
   end)
 
-  it("refuses options of other parts", function()
+  it("refuses options of other subcommands", function()
     local _, four = twins()
     for _, words in ipairs { { "ls", outputs, "--part=1/2", "verify" },
         { "verify", four, "--dry-run", "prune" }, { "inspect", four, "--ema", "convert" },
@@ -274,13 +274,13 @@ ema.blocks.2.w  [2]    bf16    4 B
     end
   end)
 
-  it("names the file that was wanted where it cannot be written", function()
+  it("names the output file that cannot be written", function()
     local _, four = twins()
     assert.matches(" /nowhere/x%.safetensors: cannot create: ",
       tostring(fails("convert", four, "/nowhere/x.safetensors")))
   end)
 
-  it("leaves no half of a file when a signal stops a conversion", function()
+  it("leaves no partial file when a signal stops a conversion", function()
     local done = signalled("INT", [[
       local longwork = require "moonreel.cli.longwork"
       local run = longwork.run
@@ -297,7 +297,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     end
   end)
 
-  it("removes what a killed conversion to the same file left", function()
+  it("removes the partial file of a killed conversion to the same name", function()
     local base = require "moonreel.core.base"
     local file = outputs .. "/killed/w.safetensors"
     base.make_dir(outputs .. "/killed")
@@ -310,7 +310,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.is_true(base.exists(file .. ".tmp-1"))
   end)
 
-  it("converts to weights under their own names, averaged ones when asked", function()
+  it("converts to weights under their own names, averaged ones on request", function()
     local file = outputs .. "/w.safetensors"
     assert.equal(0, (call("convert", dir, file)))
     local c <close> = ckpt.open(file)
@@ -323,7 +323,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.matches("ends in .safetensors", tostring(fails("convert", dir, "x.doc")))
   end)
 
-  it("prunes a run to its newest checkpoints, and only says so when asked", function()
+  it("removes all but the newest checkpoints of a run, or only lists them on request", function()
     save(dir, 3, tensors(2))
     assert.matches("1 checkpoints stay, 2 would go",
       (select(2, call("prune", dir, "--keep", "1", "--dry-run"))))

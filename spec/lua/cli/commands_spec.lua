@@ -1,11 +1,11 @@
---- show, why, help and the frame around commands, run as a user would.
+--- show, why, help and what all commands share, run as by a user.
 -- Covers: lua/moonreel/cli/help.lua lua/moonreel/cli/show.lua lua/moonreel/cli/why.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local moonreel = folder.moonreel
 
 describe("moonreel", function()
-  it("lists its commands, without a word and with --help", function()
+  it("lists its commands, without arguments and with --help", function()
     for _, words in ipairs { "", "--help", "-h", "help" } do
       local out, err, code = moonreel(words)
       assert.equal(0, code)
@@ -15,7 +15,7 @@ describe("moonreel", function()
     end
   end)
 
-  it("gives every command a page with --help", function()
+  it("has a help page for each command", function()
     for _, command in ipairs(require("moonreel.cli.commands").all()) do
       local out, err, code = moonreel(command.name .. " --help")
       assert.equal(0, code, command.name .. err)
@@ -24,7 +24,7 @@ describe("moonreel", function()
     end
   end)
 
-  it("refuses words that a command has no use for", function()
+  it("refuses words that a command does not use", function()
     for words, message in pairs {
       ["clock outputs"] = "clock: 'outputs': expected no word",
       ["health x"] = "health: 'x': expected no word", ["nodes x"] = "nodes: 'x': expected no word",
@@ -43,12 +43,12 @@ describe("moonreel", function()
     assert.equal("", out)
     assert.equal("moonreel: 'shwo' is no command, did you mean 'show'?; try: moonreel help\n", err)
     assert.equal(2, code)
-    -- parts of the frame are no commands
+    -- internal modules are no commands
     assert.equal(2, select(3, moonreel("dispatch")))
     assert.equal(2, select(3, moonreel("../cli/show")))
   end)
 
-  it("says what else than a recipe could be meant", function()
+  it("reports which kinds of things an argument could name", function()
     for words, message in pairs {
       ["plan outputs/none"] = "no recipe or run 'outputs/none'; tried: "
         .. "outputs/none/settings.json, outputs/none.lua, ",
@@ -82,7 +82,7 @@ describe("moonreel", function()
 end)
 
 describe("moonreel why", function()
-  it("tells of stages, and says when a recipe speaks for all of them", function()
+  it("explains values of stages, and notes when a recipe applies to all of them", function()
     local dir = folder.new()
     dir:write("one.lua", "return recipe { lr = 2 }")
     local path = dir:write("all.lua", "return recipe { stages = {\n { name = 'a', recipe = './one' "
@@ -114,7 +114,7 @@ describe("moonreel show", function()
   end)
   teardown(function() dir:remove() end)
 
-  it("prints every field with the line that set it", function()
+  it("prints each field with the line that set it", function()
     local out, err, code = moonreel("show " .. dir.path .. "/b epochs=3")
     assert.equal(0, code, err)
     assert.matches("\noptim%.lr +0%.001 +/.-/a%.lua:2\n", out)
@@ -122,7 +122,7 @@ describe("moonreel show", function()
     assert.matches("\nepochs +3 +epochs=3\n", out)
     assert.matches("\nlog_every +1 +default\n", out)
     assert.matches("\nhash %x+\n$", out)
-    -- what is set comes first
+    -- fields that were set come first
     local set, defaults = out:match("^(.-)\nat their defaults:\n(.*)$")
     assert.is_nil(set:find(" default\n", 1, true))
     assert.is_nil(defaults:find("a.lua", 1, true))
@@ -131,7 +131,7 @@ describe("moonreel show", function()
     assert.is_nil(out:find("\27"))
   end)
 
-  it("says equal entries once, in the table and by record", function()
+  it("prints equal entries once, in the table and for a record", function()
     dir:write("buckets.lua", [[local of = {}
 for frames = 5, 33, 4 do of[frames] = { 1.0, frames < 20 and 8 or 4 } end
 of[34] = { 1.0, 4 }
@@ -157,7 +157,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.equal(2, select(3, moonreel("show --as opensora-3 opensora-2.0/train/stage1")))
   end)
 
-  it("prints JSON that settings read back, and Lua that bakes to the same hash", function()
+  it("prints JSON that settings can read, and Lua that bakes to the same hash", function()
     local out = moonreel("show --json " .. dir.path .. "/b")
     local decoded = json.decode(out)
     assert.equal(0.001, decoded.settings.optim.lr)
@@ -168,7 +168,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
       json.decode((moonreel("show --json " .. dir.path .. "/flat.lua"))).hash)
   end)
 
-  it("prints only what was set, or what differs, with exit 1 when anything does", function()
+  it("prints only fields that were set or that differ, and exits with 1 on differences", function()
     local out = moonreel("show --changed " .. dir.path .. "/b")
     assert.matches("optim%.eps +0%.5", out)
     assert.is_nil(out:find("log_every"))
@@ -178,7 +178,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.equal(0, select(3, moonreel(("show %s/b --diff %s/b"):format(dir.path, dir.path))))
   end)
 
-  it("refuses options that another would leave aside", function()
+  it("refuses options that another option would ignore", function()
     for words, message in pairs { ["--json --lua"] = "--json cannot be combined with --lua, which "
       .. "allows --stage; try: one command after the other",
         ["--changed --json"] = "--changed cannot be combined with --json, which "
@@ -190,7 +190,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     end
   end)
 
-  it("cuts long values where they differ", function()
+  it("shortens long values around their difference", function()
     local alike = ("\u{e4}"):rep(300)
     for name, text in pairs { c = "x" .. alike, d = "y" .. alike, e = "x" .. alike .. "end" } do
       dir:write(name .. ".lua", ("return recipe { sampling = { prompts = { %q } } }"):format(text))
@@ -210,7 +210,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     assert.equal(('{ "x%s" }'):format(alike), json.decode(differing("c", "e", "--json"))[1].now)
   end)
 
-  it("exits 2 for the command line, 3 for the recipe", function()
+  it("exits with 2 for errors of the command line, 3 for those of the recipe", function()
     local _, err, code = moonreel("show " .. dir.path .. "/b lrr=3")
     assert.equal(2, code)
     assert.equal("moonreel: lrr=3: lrr is not a field, did you mean 'lr'?\n", err)
@@ -227,7 +227,7 @@ return recipe { bucket_config = { a = of, b = { [1] = { 1.0, 8 }, [2] = { 1.0, 8
     _, err, code = moonreel("show tiny/demoo")
     assert.equal(3, code)
     assert.matches("no recipe 'tiny/demoo', did you mean 'tiny/demo'", err)
-    -- a run has its recipe in it
+    -- a run has its recipe in its settings
     dir:write("001-run/recipe.lua", "return recipe { seed = 3 }")
     _, err, code = moonreel("show " .. dir.path .. "/001-run/")
     assert.equal(3, code)
@@ -248,7 +248,7 @@ describe("moonreel why", function()
   end)
   teardown(function() dir:remove() end)
 
-  it("prints the chain, oldest first, with what was replaced and what follows", function()
+  it("prints the chain, oldest first, with replaced and dependent values", function()
     local out, err, code = moonreel("why " .. dir.path .. "/b lr --lr 3e-3")
     assert.equal(0, code, err)
     local lines = {}
@@ -266,14 +266,14 @@ describe("moonreel why", function()
       (moonreel("why " .. dir.path .. "/b warmup-steps")))
   end)
 
-  it("does not say that a value follows which has been replaced since", function()
+  it("does not list dependent values that have been replaced since", function()
     local out = moonreel("why opensora-1.2/lambda/stage6 lr")
-    -- bump.lua writes min_lr itself, over the mixin's function
+    -- bump.lua sets min_lr itself, in place of the mixin's function
     assert.matches("8e%-05 +recipes/opensora%-1%.2/lambda/stage6%.lua:2 +0%.00016 +%- +max_lr\n$",
       out)
   end)
 
-  it("has a JSON form and names unknown keys", function()
+  it("has a JSON form and refuses unknown keys", function()
     local rows = json.decode((moonreel("why --json " .. dir.path .. "/b lr")))
     assert.equal(3, #rows)
     assert.equal("0.002", rows[3].value)
@@ -302,7 +302,7 @@ describe("moonreel train", function()
       assert.is_truthy(err:find("scheduler.cfg_scale is read by `moonreel sample`, but "
         .. command .. " would not read it", 1, true), err)
     end
-    -- what the model does not read
+    -- arguments that the model does not read
     local _, unread, two = moonreel("train tiny/demo sigma_min=0.1")
     assert.equal(2, two)
     assert.is_truthy(unread:find("sigma_min is read only when model.type is \"flux\", and it is "
@@ -324,7 +324,7 @@ describe("moonreel help", function()
     end
   end)
 
-  it("makes a page of all fields", function()
+  it("prints a page of all fields", function()
     local out = moonreel("help fields --markdown")
     assert.matches("\n## optim, also `optimizer`\n\n| field | values", out)
     assert.matches("\n| `optim%.lr` | number of at least 0 | `0%.0001` | lr, learning_rate, lrate "
@@ -332,12 +332,12 @@ describe("moonreel help", function()
     assert.matches("\n## vae, also `ae`, `autoencoder`\n", out)
     assert.matches("\n| `load_master_weights` | true or false | `true` |  | free | .-; no meaning "
       .. "here: masters are always loaded", out)
-    -- the page in the tree is this one
+    -- docs/fields.md is this page
     assert.is_true(out == require("moonreel.core.base").read_file("docs/fields.md"),
       "fields have changed: moonreel help fields --markdown > docs/fields.md")
   end)
 
-  it("explains one field under any spelling", function()
+  it("explains a field under any spelling", function()
     assert.matches("^optim%.lr: learning rate", (moonreel("help lr")))
     assert.matches("also +lr, learning_rate", (moonreel("help optim.lr")))
     -- one path under two types
@@ -345,18 +345,18 @@ describe("moonreel help", function()
     assert.matches("of +STDiT3.-expects +a list of 3 integer", both)
     assert.matches("of +flux\n  expects +integer of at least 1", both)
     assert.matches("^env.NCCL_IB_HCA: InfiniBand", (moonreel("help env.NCCL_IB_HCA")))
-    -- a record under either name: its fields alone
+    -- a record under either name, with its fields only
     local record = moonreel("help optim_discriminator")
     assert.matches("\ndiscriminator_optim%.lr ", record)
     assert.is_nil(record:find("\noptim.lr", 1, true))
   end)
 
-  it("prints what a recipe can reach and which recipes ship", function()
+  it("prints what a recipe can use, and which recipes exist", function()
     assert.matches("recipe%.replace{}.*math%.abs, .*string%.upper", (moonreel("help recipe")))
     local recipes = moonreel("help recipes")
     assert.matches("\nopensora%-2%.0/train/stage2 +Stage 2: clips at 768px, tokens shared by 4 "
       .. "ranks%. *\n", recipes)
-    -- what recipes share is no recipe
+    -- files that recipes share are no recipes
     for _, helper in ipairs { "lib/masks", "lib/tiny_vae", "mixins/bump", "opensora-1.2/base",
         "opensora-1.2/buckets", "opensora-2.0/parts", "opensora-2.0/inference/plugins/tp" } do
       assert.is_nil(recipes:find("\n" .. helper .. " ", 1, true), helper)
@@ -366,7 +366,7 @@ describe("moonreel help", function()
     end
   end)
 
-  it("has the fields of a record by type, with the defaults that each gives", function()
+  it("prints the fields of a record for a type, with its defaults", function()
     assert.matches("\nmodel%.depth +integer +by type .*\nmoonreel help model TYPE: .*\n"
       .. "STDiT3%-3B/2 +3B parameters", (moonreel("help model")))
     local large = moonreel("help model STDiT3-3B/2")

@@ -1,4 +1,4 @@
---- moonreel data ingest: results, exit codes, nothing half-written.
+--- moonreel data ingest: results, exit codes, and no partial files.
 -- Covers: core/index/list.c core/index/source.c core/index/table.c
 -- Covers: lua/moonreel/cli/data.lua lua/moonreel/cli/data/ingest.lua
 -- Covers: lua/moonreel/cli/data/verify.lua
@@ -54,7 +54,7 @@ describe("moonreel data verify", function()
     code, text = run("verify @/v.mrx --json")
     assert.equal(0, code)
     assert.matches('"rows":1', text)
-    -- damage under an unchanged file time
+    -- damage that keeps the file time
     os.execute(("cd %s/v.mrx && touch -r data.mdb time && printf x | dd of=data.mdb bs=1 "
       .. "seek=20000 conv=notrunc 2>/dev/null && touch -r time data.mdb"):format(folder))
     code, text = run("verify @/v.mrx")
@@ -64,7 +64,7 @@ describe("moonreel data verify", function()
 end)
 
 describe("moonreel data ingest", function()
-  it("writes an index and tells what was refused", function()
+  it("writes an index and reports what was refused", function()
     local code, text = run("ingest @/set -o @/i.mrx")
     assert.equal(0, code)
     assert.matches("1 samples, fp_order %x+", text)
@@ -74,7 +74,7 @@ describe("moonreel data ingest", function()
     assert.matches('"refused":1', text)
   end)
 
-  it("names the files that it ignored, and rows that it refused before any scan", function()
+  it("names ignored files, and rows that are refused before any scan", function()
     base.make_dir(folder .. "/odd")
     base.replace_file(folder .. "/odd/sound.flac", "")
     os.execute(("ln %s/set/a.mp4 %s/odd/a.mp4; ln -s .. %s/odd/up"):format(folder, folder, folder))
@@ -95,7 +95,7 @@ describe("moonreel data ingest", function()
     assert.matches('"notes":%[".*ignored: 1 .flac', text)
   end)
 
-  it("ends with 4 and a reason when there is nothing to train on", function()
+  it("exits with 4 and a reason when there is nothing to train on", function()
     for args, pattern in pairs {
       ["ingest @/hollow -o @/x.mrx"] = "no samples in it",
       ["ingest @/list.csv -o @/x.mrx"] = "no column 'path'; columns found: file, text",
@@ -115,7 +115,7 @@ describe("moonreel data ingest", function()
     base.replace_file(folder .. "/" .. name, text)
   end
 
-  it("keeps numbers as the list has them: what is compared, written and joined is equal", function()
+  it("keeps numbers as in the list: compared, written and joined values are equal", function()
     list("t.csv", "path,text,aes,uid\nset/a.mp4,a,5.1,16777217\n")
     assert.equal(0, (run("ingest @/t.csv -o @/t.mrx")))
     for text, rows in pairs { ["aes >= 5.1"] = 1, ["aes == 5.1 and uid == 16777217"] = 1,
@@ -150,7 +150,7 @@ describe("moonreel data ingest", function()
     end
   end)
 
-  it("refuses a cell that is no number before it scans, and says how to go on", function()
+  it("refuses a cell that is no number before it scans, and proposes what to do", function()
     list("m.csv", 'path,text,views\nset/a.mp4,a,5\nset/none.mp4,b,"1,234.5"\n')
     local code, out = run("ingest @/m.csv -o @/m.mrx")
     assert.equal(4, code)
@@ -188,7 +188,7 @@ describe("moonreel data ingest", function()
       .. "clips; try: data ingest", out)
   end)
 
-  it("takes a backslash for an escape where it is named, and refuses it elsewhere", function()
+  it("reads a backslash as an escape on request, and refuses it otherwise", function()
     list("q.csv", 'path,text\nset/a.mp4,"a \\"red\\" ball"\n')
     local code, out = run("ingest @/q.csv -o @/q.mrx")
     assert.equal(4, code)
@@ -203,13 +203,13 @@ describe("moonreel data ingest", function()
     assert.matches("p%.jsonl: escape: '\\' applies only to CSV and TSV", out)
   end)
 
-  it("names what was asked for where it cannot be written", function()
+  it("names the output that cannot be written", function()
     local code, text = run("ingest @/set -o /proc/nope.mrx")
     assert.equal(8, code, text)
     assert.matches("moonreel: /proc/nope%.mrx: cannot create: %u[%w ]+\n", text)
   end)
 
-  it("keeps what is done when a signal stops it, and says how to go on", function()
+  it("keeps finished files when a signal stops it, and prints how to continue", function()
     base.make_dir(folder .. "/it's many")
     for i = 1, 400 do
       os.execute(("ln %s/set/%s.mp4 \"%s/it's many/%03d.mp4\""):format(folder,
@@ -241,7 +241,7 @@ describe("moonreel data ingest", function()
     end
   end)
 
-  it("keeps what is committed when the disk is full, and says how to go on", function()
+  it("keeps committed files when the disk is full, and prints how to continue", function()
     local lines = { "path,text" }
     for i = 1, 30 do
       os.execute(("ln %s/set/a.mp4 %s/set/a%d.mp4"):format(folder, folder, i))
@@ -260,7 +260,7 @@ describe("moonreel data ingest", function()
     assert.equal(30, #data.open(folder .. "/d.mrx"))
   end)
 
-  it("leaves nothing behind when a signal stops it before the first clip is taken", function()
+  it("leaves no files when a signal stops it before the first clip is done", function()
     base.make_dir(folder .. "/none")
     for i = 1, 120 do
       os.execute(("ln %s/set/b.mp4 %s/none/%03d.mp4"):format(folder, folder, i))
@@ -274,7 +274,7 @@ describe("moonreel data ingest", function()
     end
   end)
 
-  it("goes on after SIGKILL with --continue, and keeps what it has when a signal stops it",
+  it("continues after SIGKILL with --continue, and after another signal",
     function()
     base.make_dir(folder .. "/more")
     for i = 1, 400 do
@@ -306,7 +306,7 @@ describe("moonreel data ingest", function()
     end
   end)
 
-  it("ends with 2 on wrong use", function()
+  it("exits with 2 on wrong usage", function()
     for _, args in ipairs { "", "dance", "ingest", "ingest a b -o c", "ingest @/set", "verify" } do
       local code, text = run(args)
       assert.equal(2, code)

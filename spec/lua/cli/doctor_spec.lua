@@ -1,4 +1,5 @@
---- moonreel doctor, as a user runs it, with a stand-in for NVML. Covers: core/bind/gpu.c
+--- moonreel doctor, run as by a user with a substitute for NVML.
+-- Covers: core/bind/gpu.c
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -10,7 +11,7 @@ setup(function()
 end)
 teardown(function() place:remove() end)
 
--- rows by what they are about
+-- lines by subject
 local function rows_of(words, before, want)
   local out, err, code = folder.moonreel(("doctor --json --outputs '%s' %s"):format(place.path,
     words), before)
@@ -24,7 +25,7 @@ end
 local function with(words) return ("MOONREEL_NVML='%s' NVML_SCENE='%s'"):format(scene, words) end
 
 describe("moonreel doctor", function()
-  it("tells of a machine without GPUs", function()
+  it("reports a machine without GPUs", function()
     local rows = rows_of("", "MOONREEL_NVML=/nowhere.so", 0)
     assert.same({ "ok", "absent", "ok" }, { rows.moonreel.state, rows.GPUs.state,
       rows["media plug-in"].state })
@@ -35,7 +36,7 @@ describe("moonreel doctor", function()
     assert.is_not_nil(rows.Lua.text:match("^5%.4"))
   end)
 
-  it("tells what each GPU says of itself", function()
+  it("reports the state of each GPU", function()
     local rows = rows_of("", with "slow=0x24 ecc=3", 1)
     assert.equal("580.65.06", rows["driver of GPUs"].text)
     assert.equal("wrong", rows["GPU 0"].state) -- memory errors
@@ -50,20 +51,20 @@ describe("moonreel doctor", function()
     end
   end)
 
-  it("leaves out what a driver does not tell", function()
+  it("leaves out values that a driver does not report", function()
     local rows = rows_of("", with "quiet", 0)
     assert.same({ "ok", "NVIDIA H100 80GB HBM3, 79.0 GiB free of 80.0 GiB" },
       { rows["GPU 0"].state, rows["GPU 0"].text })
     assert.is_nil(rows["GPU 0"].power_w)
   end)
 
-  it("ends with 1 where something is wrong", function()
+  it("exits with 1 when something is wrong", function()
     assert.matches("GPU 1: GPU is lost", rows_of("", with "quiet lost=1", 1)["GPU 1"].text, 1, true)
     assert.matches("Driver Not Loaded", rows_of("", with "init=9", 1).GPUs.text, 1, true)
     local out, _, code = folder.moonreel("doctor --outputs /proc/none")
     assert.equal(1, code)
     assert.matches("wrong +/proc/none +runs cannot be written there", out)
-    -- a program without what belongs beside it
+    -- a program that lacks its plug-ins
     local copy = place.path .. "/moonreel"
     local done = process.run({ "/bin/sh", "-c", ("cp '%s' '%s' && '%s' doctor"):format(
       process.program(), copy, copy) }, "")
@@ -71,7 +72,7 @@ describe("moonreel doctor", function()
     assert.matches("wrong +media plug%-in +no clip can be decoded", done.output)
   end)
 
-  it("looks at a recipe, too", function()
+  it("checks a recipe, too", function()
     local rows = rows_of("recipes/tiny/demo", "MOONREEL_NVML=/nowhere.so", 0)
     assert.equal("ok", rows.recipe.state)
     rows = rows_of(place:write("bad.lua", "return recipe { lr = 'x' }"),
@@ -81,7 +82,7 @@ describe("moonreel doctor", function()
     assert.is_nil(rows_of("", "MOONREEL_NVML=/nowhere.so", 0).recipe)
   end)
 
-  it("tells all that the driver does, to scripts", function()
+  it("prints all values of the driver as JSON", function()
     local out = folder.moonreel(([[-e 'local gpus <close> = require("moonreel.core.gpu").open()
       print(gpus:count(), gpus:find("0000:3b:00.0"), gpus:find("none"))
       local s = gpus:read(1)

@@ -1,4 +1,4 @@
---- moonreel order, and moonreel data explain: run as a user would.
+--- moonreel order and moonreel data explain, run as by a user.
 -- Covers: lua/moonreel/cli/data/explain.lua lua/moonreel/cli/target.lua
 local demo_data = require "spec.support.demo_data"
 local folder = require "spec.support.folder"
@@ -28,7 +28,7 @@ local function rows_of(words)
 end
 
 describe("moonreel order", function()
-  it("says who is in a step, the same for any number of ranks", function()
+  it("prints the samples of a step, the same for any number of ranks", function()
     local both, list = rows_of("order " .. recipe .. " --step 3 --count 2")
     assert.equal(20, #list)
     assert.equal(both, (rows_of("order " .. recipe .. " --step 2 --ranks 2")))
@@ -42,19 +42,19 @@ describe("moonreel order", function()
       (run("order " .. recipe .. " --step 3")))
   end)
 
-  it("says at which step a sample comes", function()
+  it("prints the step of a sample", function()
     local _, list = rows_of("order " .. recipe .. " --step 4")
     local _, found = rows_of(("order %s --id %d"):format(recipe, list[7].row))
     assert.same({ 1, 4, list[7].micro }, { #found, found[1].step, found[1].micro })
     assert.equal(found[1].row, select(2, rows_of(("order %s --id %s"):format(recipe,
       found[1].path)))[1].row)
-    -- it was before
+    -- its step was before
     assert.matches("does not come again in this epoch", (run(
       ("order %s --step 5 --id %s"):format(recipe,
       found[1].key), 1)))
   end)
 
-  it("finds a step by the length of epochs, and refuses one that never comes", function()
+  it("finds a step from the lengths of epochs, and refuses one that never comes", function()
     local far, list = rows_of("order " .. recipe .. " --step 24999999999976 epochs=1000000000000")
     assert.same({ 10, 999999999999 }, { #list, list[1].epoch })
     assert.not_equal(far, (rows_of("order " .. recipe .. " --step 1")))
@@ -70,7 +70,7 @@ describe("moonreel order", function()
     assert.equal(10, #select(2, rows_of("order " .. recipe .. " --step 25000 --count 7")))
   end)
 
-  it("refuses wrong use", function()
+  it("refuses wrong usage", function()
     for words, pattern in pairs { [""] = "expected one recipe or run, got 0",
       [recipe .. " --rank 1"] = "%-%-rank 1 of %-%-ranks 1; expected 0 to 0",
       [recipe .. " --id nobody.mp4"] = "no sample 'nobody.mp4'; expected a row from 1 to 300",
@@ -114,14 +114,14 @@ describe("moonreel data explain", function()
       .. recipe .. " compat=opensora-1.2 'bucket_config.32px.4={0.0, 5}' --why-not 9")))
   end)
 
-  it("says so where a source is named and the recipe names none", function()
+  it("refuses the name of a source when the recipe names none", function()
     local _, err = run("order " .. recipe .. " --source x --id 5", 2)
     assert.equal("moonreel: --source x: the recipe has no dataset.sources; try: leave --source "
       .. "out\n",
       err)
   end)
 
-  it("says why one sample is not taken", function()
+  it("reports why a sample is left out", function()
     local out = run("data explain " .. recipe .. " --why-not still-292.png")
     assert.matches("still%-292.png: 1 frames, 32 x 32, 0 fps", out)
     assert.matches("32px +4  pictures, and no length is 1\nepoch 0: enters no bucket", out)

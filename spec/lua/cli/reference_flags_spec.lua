@@ -1,5 +1,5 @@
---- Every flag of the two reference training documents is accepted and sets its field; what nothing
--- reads yet is refused by name.
+--- Each flag of the two reference training documents is accepted and sets its field. Flags that
+-- nothing reads yet are refused by name.
 -- Covers: lua/moonreel/cli/sample.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
@@ -11,7 +11,7 @@ describe("flags of the references' training documents", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- words as they are typed -> path and value
+  -- words as typed -> path and value
   local flags = {
     { "--load outputs/008/epoch4-global_step2210", "load", "outputs/008/epoch4-global_step2210" },
     { "--ckpt-path pretrained_models/PixArt-Sigma-XL-2-2K-MS.pth", "ckpt_path",
@@ -74,7 +74,7 @@ describe("flags of the references' training documents", function()
     end)
   end
 
-  it("are heard in one command line, as a shell passes them", function()
+  it("can be combined in one command line, as a shell passes them", function()
     local recipe = dir:write("all.lua", 'return recipe { dataset = { type = "video_text" } }')
     local out, err, code = folder.moonreel("show --json " .. recipe
       .. [[ --load outputs/008 --ckpt-path a.pth --start-from-scratch --start-step 0 ]]
@@ -90,18 +90,18 @@ describe("flags of the references' training documents", function()
           s.hostfile, s.nproc_per_node, s.standalone, s.num_workers })
   end)
 
-  it("take a prompt whole, also where a rendering takes several", function()
+  it("accept a prompt as a whole, even when a rendering accepts several", function()
     assert.same({ "raining, sea" }, words_of.parse({ "--prompt", "raining, sea" },
       require "moonreel.cli.sample").options.prompt)
     assert.same({ "a", "b" },
       dir:bake("return recipe {}", { "--prompt=['a', 'b']" }):get("sampling.prompts"))
   end)
 
-  it("are refused when nothing reads them, by name and argument", function()
+  it("are refused by name and argument when nothing reads them", function()
     local s = dir:bake("return recipe {}",
       { { key = "model.drop_path", text = "0.5", argument = "--drop-path 0.5" } })
     unread("model.drop_path", function()
-      -- of one record, too
+      -- also flags of one record
       for _, record in ipairs { false, "model" } do
         local ok, problem = pcall(s.require_readers, s, record or nil)
         assert.is_false(ok)

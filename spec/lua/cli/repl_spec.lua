@@ -1,4 +1,4 @@
---- `moonreel repl THING`: what is opened at the start, from a pipe as from a person.
+--- `moonreel repl THING` opens the thing at the start, from a pipe as from a terminal.
 local ckpt = require "moonreel.ckpt"
 local folder = require "spec.support.folder"
 
@@ -27,14 +27,14 @@ describe("moonreel repl", function()
       (typed(dir.path .. "/clips.mrx", "index[0].frames")))
   end)
 
-  it("refuses with exit 2 what is not one of them, and two things at once", function()
+  it("refuses other files and two things at once, with exit 2", function()
     local _, err, code = typed("nosuch", "1")
     assert.equal(2, code)
     assert.matches("^moonreel: nosuch: no such run", err)
     assert.equal(2, select(3, typed("a b", "1")))
   end)
 
-  it("prints nothing but results when the input is no terminal", function()
+  it("prints only results when the input is no terminal", function()
     assert.equal("2\n", (typed("", "1 + 1")))
   end)
 end)

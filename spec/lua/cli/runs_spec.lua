@@ -1,5 +1,5 @@
---- moonreel runs, log, note and order --audit, on runs that train, are killed, stopped, gone back
--- from and loaded.
+--- moonreel runs, log, note and order --audit, for runs that are killed, stopped, rolled back and
+-- loaded.
 -- Covers: lua/moonreel/cli/log.lua lua/moonreel/cli/note.lua lua/moonreel/cli/order.lua
 local background = require "spec.support.background"
 local base = require "moonreel.core.base"
@@ -42,10 +42,10 @@ teardown(function()
   demo_data.remove()
 end)
 
-describe("a run that was killed and goes on", function()
+describe("a run that was killed and resumed", function()
   local log
   setup(function()
-    -- killed behind step 13, with a checkpoint of step 10
+    -- killed after step 13, with a checkpoint of step 10
     local program = place:write("killed.lua", [[
       local loop = require "moonreel.trainer.loop"
       local step = loop.step
@@ -67,7 +67,7 @@ describe("a run that was killed and goes on", function()
     log = run("log " .. dir_of("a"))
   end)
 
-  it("is reported in the order of time, with what was done twice", function()
+  it("is printed in the order of time, with the repeated steps", function()
     local events = {}
     for event in log:gmatch("\n?[%d-]+ [%d:]+  ([^\n]*)") do
       events[#events + 1] = event:match("^launch %d starts at step %d+ of %d+")
@@ -130,7 +130,7 @@ describe("a run that was killed and goes on", function()
     end
   end)
 
-  it("has its worst samples, and words to look at them", function()
+  it("lists its worst samples, and the commands that show them", function()
     train "name=w steps=60 'bucket_config.32px.6={1.0, 1}' bucket_config.32px.1=recipe.remove"
     local out = run("log --worst --count 4 " .. dir_of "w")
     assert.matches("\n%+[%d.]+ +[%d.]+ +1 +%d+ +%d+  clip%-%d+", out)
@@ -148,14 +148,14 @@ describe("a run that was killed and goes on", function()
 end)
 
 describe("runs of other kinds", function()
-  it("are proven: by two ranks, loaded, gone back from", function()
+  it("are proven: by two ranks, loaded, rolled back", function()
     train "-n 2 name=two steps=8"
     assert.matches("8 steps, %d+ samples of 1 epoch: each step", (audit "two"))
     train("name=more virtual_ranks=1 steps=12 load=" .. dir_of "two" .. " start_from_scratch=true")
     assert.matches("12 steps", (audit "more"))
     train("name=fork steps=30 ckpt_every=0 load=" .. dir_of "a" .. "@15")
     assert.matches("15 steps", (audit "fork"))
-    -- steps 26 to 29 are a spike: back, and past the batches that made it
+    -- steps 26 to 29 are a spike: a rollback, which skips the batches that caused it
     local words = ""
     for _, word in ipairs { "r.lua", "name=spiked", "steps=40", "spike.action=rollback",
       "ckpt_every=5", "spike.back_steps=8", "spike.skip_batches=4", "spike.loss_sigmas=1e9",
@@ -173,7 +173,7 @@ describe("runs of other kinds", function()
     assert.matches("rollback from step 29 to 20: gradient norm", (run("runs --tree " .. outputs)))
   end)
 
-  it("are proven stage by stage, also where a stage goes on in the data", function()
+  it("are proven stage by stage, also when a stage continues in the data", function()
     local recipe = place:write("s.lua", ([[return recipe.extend("./r") {
       stages = { { name = "a", steps = 6 },
         { name = "b", steps = 11, load = recipe.previous } } }]]))
@@ -193,7 +193,7 @@ describe("runs of other kinds", function()
       run("log --time --stage x " .. dir_of "staged", 2)))
   end)
 
-  it("are not proven by another index, which is said", function()
+  it("are not proven with another index, and the error says so", function()
     local half = place.path .. "/half.mrx"
     run(("data filter %s 'num_frames > 1' -o %s"):format(demo_data.path(), half))
     local _, err = run(("order --audit %s --data %s"):format(dir_of "two", half), 4)
@@ -203,7 +203,7 @@ describe("runs of other kinds", function()
 end)
 
 describe("moonreel log --follow", function()
-  -- a run that trains until a file is there
+  -- a run that trains until a file exists
   local function begin(name)
     local gate = place.path .. "/go-" .. name
     local program = place:write("slow.lua", [[
@@ -229,7 +229,7 @@ describe("moonreel log --follow", function()
     return function() base.replace_file(gate, "") end
   end
 
-  it("shows what is there, what comes, and ends with the run", function()
+  it("prints the existing lines and new ones, and ends with the run", function()
     local go = begin "f"
     local log = place.path .. "/follow.txt"
     assert.matches("f +running +6 of 9", (run("runs name~-f " .. outputs)))
@@ -244,12 +244,12 @@ describe("moonreel log --follow", function()
     shows "note: while it is at work"
     go()
     shows "done: step 9"
-    -- a second one begins when the run has ended, and ends at once
+    -- a second one, begun after the run has ended, ends at once
     assert.matches("done: step 9, loss [%d.]+\n$", (run("log --follow " .. dir_of "f")))
     assert.matches("note: while it is at work\n.*step 7/9 .*step 9/9 ", base.read_file(log))
   end)
 
-  it("waits for a launcher that starts lost ranks again, and for no other", function()
+  it("waits for a launcher that restarts lost ranks, and for no other", function()
     local now = base.wall_s()
     local function lost(name, fields, wall)
       return made_run.make(place, name, { made_run.start(0, { wall = wall }),
@@ -275,7 +275,7 @@ describe("moonreel log --follow", function()
     shows "done: step 2"
   end)
 
-  it("ends quietly by a signal", function()
+  it("ends quietly on a signal", function()
     local go = begin "g"
     base.replace_file(place.path .. "/g.txt", "")
     local done = process.run({ "/bin/sh", "-c", ('"$0" log -f "$1" > "$2" 2>&1 & p=$!; '
@@ -308,7 +308,7 @@ describe("moonreel runs", function()
     return table.concat(list, " ")
   end
 
-  it("lists, and chooses by fields of the recipe and columns", function()
+  it("lists runs, selected by fields of the recipe and by columns", function()
     assert.matches("^name +state +step +loss +age +recipe\n001%-x +finished +1 of 40 +4.5000 +"
       .. "%d+d%d%dh +.*main.lua\n", (run("runs " .. small)))
     for words, want in pairs { [""] = "001-x 002-x 003-x", ["optim.lr=0.25"] = "001-x",
@@ -328,7 +328,7 @@ describe("moonreel runs", function()
       (run(("runs --json --compare %s/001-x %s/002-x"):format(small, small)))))
   end)
 
-  it("refuses wrong use, with what to try", function()
+  it("refuses wrong usage, with a proposal", function()
     for words, pattern in pairs { ["runs nowhere"] = "nowhere: no such folder; try: moonreel runs",
       ["runs a b"] = "'b': expected one folder, or FIELD=VALUE",
       ["runs --compare 001"] = "%-%-compare: expected two runs or more, got 1",

@@ -1,4 +1,4 @@
---- `moonreel FILE.lua` and `moonreel -e CODE`, run as a user would.
+--- `moonreel FILE.lua` and `moonreel -e CODE`, run as by a user.
 -- Covers: core/app/main.c core/bind/bind.c core/bind/base.c lua/moonreel/cli/dispatch.lua
 -- lua/moonreel/cli/script.lua lua/moonreel/cli/init.lua lua/moonreel/cli/failure.lua
 local program = arg[-1] or "build/cpu/moonreel"
@@ -24,20 +24,20 @@ describe("moonreel -e", function()
     assert.equal("number\tone\n", out)
   end)
 
-  it("has the names of the prompt, as a file has", function()
+  it("has the names of the console, as a script has", function()
     local out = shell(program .. " -e 'T.from({2}, {1, 2})'")
     assert.matches("^tensor %[2%] f32 cpu\n", out)
     out = shell(program .. [[ -e 'open("tiny/demo")']])
     assert.matches("^settings of recipes/tiny/demo.lua, hash %x+\n$", out)
     out = shell(program .. [[ -e 'trace, exit, nosuch, data == require "moonreel.data"']])
     assert.equal("nil\tnil\tnil\ttrue\n", out)
-    -- a name that the program sets is its own
+    -- a name that the program sets replaces ours
     assert.equal("3\n", (shell(program .. " -e 'T = 3 print(T)'")))
     local dir <close> = require("spec.support.folder").new()
     out = shell(program .. " " .. dir:write("a.lua", "print(ops.silu(T.from({1}, {0})):item())\n"
       .. "print(#arg, ...)\n") .. " x")
     assert.equal("0.0\n1\tx\n", out)
-    -- one list
+    -- the list of names is the same for both
     local page = shell(program .. " help names")
     assert.equal(page, (shell("echo help | " .. program .. " repl")))
     for _, row in ipairs(require("moonreel.repl.offered")) do
@@ -47,7 +47,7 @@ describe("moonreel -e", function()
     end
   end)
 
-  it("exits 2 on code that does not parse, 1 on an error, with its trace", function()
+  it("exits with 2 on a syntax error, 1 on an error, with its traceback", function()
     local out, code = shell(program .. " -e 'local = 3'")
     assert.equal(2, code)
     assert.matches("^moonreel: %-e:1: ", out)
@@ -59,7 +59,7 @@ describe("moonreel -e", function()
     assert.matches("expected Lua code", out)
   end)
 
-  it("exits with the code that a named error carries", function()
+  it("exits with the code of a named error", function()
     local out, code = shell(program .. " -e 'require(\"moonreel.core.base\").raise(\"MR_E_DATA\", "
       .. "\"no rows\")'")
     assert.equal(4, code)
@@ -68,7 +68,7 @@ describe("moonreel -e", function()
 end)
 
 describe("require", function()
-  it("takes moonreel's own modules before files that stand in the working directory", function()
+  it("prefers moonreel's own modules to files in the working directory", function()
     local dir = require("spec.support.folder").new()
     dir:write("moonreel/cli.lua", "error 'foreign'")
     dir:write("moonreel/settings/init.lua", "error 'foreign'")
@@ -90,7 +90,7 @@ describe("moonreel FILE.lua", function()
     os.remove(file)
   end)
 
-  it("gives a script its arguments and its exit code", function()
+  it("passes arguments to a script and returns its exit code", function()
     local f = assert(io.open(file, "w"))
     f:write("print(arg[0], #arg, arg[1], ...) return tonumber(arg[2])\n")
     f:close()
@@ -99,7 +99,7 @@ describe("moonreel FILE.lua", function()
     assert.equal(7, code)
   end)
 
-  it("says which file it cannot open", function()
+  it("names the file that it cannot open", function()
     local out, code = shell(program .. " /nowhere/x.lua")
     assert.equal(2, code)
     assert.matches("/nowhere/x%.lua", out)

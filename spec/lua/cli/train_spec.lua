@@ -19,7 +19,7 @@ describe("train", function()
       before)
   end
 
-  it("starts over with the recipe's variables, unless the environment has them", function()
+  it("starts itself again with the recipe's variables, unless the environment has them", function()
     local text = 'return recipe.extend("tiny/demo") { env = { OMP_NUM_THREADS = "3" } }'
     local output, errors, code = train(text, "unset OMP_NUM_THREADS;")
     assert.equal(0, code, errors)
@@ -27,7 +27,7 @@ describe("train", function()
     assert.matches(", 1 threads%)", (train(text, "OMP_NUM_THREADS=1")))
   end)
 
-  it("refuses stages that want different values of one variable", function()
+  it("refuses stages that set different values of one variable", function()
     local text = [[return recipe { stages = { { name = "a", recipe = "tiny/demo", env = { OMP_PROC_BIND = "true" } },
       { name = "b", recipe = "tiny/demo", env = { OMP_PROC_BIND = "close" } } } }]]
     local _, errors, code = train(text)
@@ -36,7 +36,7 @@ describe("train", function()
       .. 'trains both', errors)
   end)
 
-  it("goes on with a run by its folder, wherever that lies, and says what ends it", function()
+  it("resumes a run by its folder in any place, and reports what ends it", function()
     assert.equal(0, select(3, train 'return recipe.extend("tiny/demo") { name = "folder" }'))
     local home = demo_data.run_dir(dir.path .. "/out", "folder")
     local output, errors, code = folder.moonreel("train " .. home)
@@ -55,7 +55,7 @@ describe("train", function()
       .. "moonreel train moved/recipe.lua", errors)
   end)
 
-  it("finds a relative data_path of a run that is continued elsewhere, or names both", function()
+  it("finds a relative data_path of a run that resumes in another folder, or names both", function()
     local data = demo_data.path():match "^(.*)/"
     local function from(place, words)
       return folder.moonreel("train " .. words, ("cd '%s' &&"):format(place))
@@ -74,7 +74,7 @@ describe("train", function()
       .. "%s; try: data_path=PATH"):format(dir.path, data), 1, true), errors)
   end)
 
-  it("takes the command line of a run that it continues, and says so", function()
+  it("repeats the command line of a run that it resumes, and reports that", function()
     dir:write("mine.lua", 'return recipe.extend("tiny/demo") { model = { depth = 1 } }')
     local function launch(words)
       return folder.moonreel(("train '%s/mine.lua' outputs='%s/again' %s"):format(dir.path,

@@ -1,4 +1,4 @@
---- moonreel watch, run as a user would.
+--- moonreel watch, run as by a user.
 -- Covers: lua/moonreel/cli/watch.lua lua/moonreel/sample/presets.lua lua/moonreel/watch/render.lua
 -- lua/moonreel/watch/sets.lua
 local base = require "moonreel.core.base"
@@ -49,7 +49,7 @@ describe("moonreel watch", function()
     return found
   end
 
-  it("renders what a recipe asks for, once, and tells the journal", function()
+  it("renders what a recipe asks for, once, and adds a line to the journal", function()
     local list = rows "a"
     assert.same({ 6, 12, 18, 24, 30 }, steps(list))
     assert.same({}, rows "001")
@@ -81,13 +81,13 @@ describe("moonreel watch", function()
     assert.same({}, rows "a --last-step 24 --frames 2 --size 16x16 --ema")
   end)
 
-  it("takes some of the checkpoints", function()
+  it("renders a selection of checkpoints", function()
     assert.same({ 12, 24 }, steps(rows "a --every 12 --prompt d"))
-    -- an epoch is 15 steps
+    -- an epoch has 15 steps
     assert.same({ 6, 18, 30 }, steps(rows "a --only-first-of-epoch --prompt e"))
   end)
 
-  it("writes elsewhere, or says nothing to the run", function()
+  it("writes to another folder, or adds nothing to the journal", function()
     local lines = select(2, base.read_file(RUN .. "/journal.jsonl"):gsub("\n", ""))
     local list = rows "a --save-to there --last-step 24"
     assert.equal("there/samples/step30/recipe", list[1].path)
@@ -96,7 +96,7 @@ describe("moonreel watch", function()
     assert.equal(lines, select(2, base.read_file(RUN .. "/journal.jsonl"):gsub("\n", "")))
   end)
 
-  it("measures, and goes on where a metric raises", function()
+  it("measures, and continues after a metric that raises", function()
     local metric = dir:write("m.lua", [[watch.metric("n", function(frames, prompt)
       if prompt == "b" then error "no b" end
       return { frames = frames.shape[1] }
@@ -106,7 +106,7 @@ describe("moonreel watch", function()
     assert.matches("note: step 30: a metric function failed: [^\n]*m.lua:2: no b\n", err)
   end)
 
-  it("says which checkpoints are not whole, and which renderings fail", function()
+  it("reports incomplete checkpoints and failed renderings", function()
     os.execute(("cp -r '%s' '%s/half'"):format(RUN, dir.path))
     local path = ckpt.dir(dir.path .. "/half", 12)
     os.remove(path .. "/" .. base.list_dir(path)[2])
@@ -121,7 +121,7 @@ describe("moonreel watch", function()
     assert.matches("^step 30  100000x8192x8192  failed: .*need about", out)
   end)
 
-  it("refuses what it cannot do, with what to try", function()
+  it("refuses requests that it cannot serve, with a proposal", function()
     for words, message in pairs { [""] = "watch: expected a run", ["nowhere"] = "is not a run",
       ["a --preset low8s"] = "expected low4s, high4s or low16s, got 'low8s'",
       ["--expnums 3"] = "expected a run; try: moonreel watch 3",

@@ -1,5 +1,6 @@
---- Batches whose steps take as long as that of one bucket: the search against known times, and a
--- real trial. Covers: lua/moonreel/job/batch_search.lua
+--- Searches batches whose steps take as long as that of one bucket, with artificial times and in a
+-- real trial.
+-- Covers: lua/moonreel/job/batch_search.lua
 local base = require "moonreel.core.base"
 local batch_search = require "moonreel.job.batch_search"
 local fails = require "spec.support.fails"
@@ -40,11 +41,11 @@ describe("job = batch_search", function()
     end
   end
 
-  it("finds the largest batch below the time that is given", function()
+  it("finds the largest batch whose step is below a given time", function()
     known(1000)
     local facts, text = search("batch_search.step_time=20", "batch_search.spread={'small': "
       .. "{1: 30, 5: 1}}")
-    -- 19.5 s for 19 stills, 15.5 for 3 clips; 9 frames have no spread and are left alone
+    -- 19.5 s for 19 stills, 15.5 for 3 clips; 9 frames have no spread and are not searched
     assert.same({ { "small", 1, 19, 19.5 }, { "small", 5, 3, 15.5 } }, { { facts.rows[1].resolution,
       facts.rows[1].frames, facts.rows[1].batch, facts.rows[1].seconds },
       { facts.rows[2].resolution, facts.rows[2].frames, facts.rows[2].batch,
@@ -71,7 +72,7 @@ describe("job = batch_search", function()
     assert.matches("small, 9 frames, batch 6: does not fit", text)
   end)
 
-  it("tells 0 where no batch is fast enough, or no sample is there", function()
+  it("reports 0 when no batch is fast enough, or the bucket has no sample", function()
     known(1000)
     local facts, text = search("batch_search.step_time=3", "bucket_config.small.40=(1.0, 2)",
       "batch_search.spread={'small': {5: 1, 40: 1}}")
@@ -85,7 +86,7 @@ describe("job = batch_search", function()
     assert.matches("%[40%] = { 1%.0, 2 }", text)
   end)
 
-  it("does not try what the layout says does not fit", function()
+  it("does not try batches that do not fit according to the layout", function()
     known(math.maxinteger)
     local _, text = search("batch_search.step_time=1e18", "batch_search.spread={'small': "
       .. "{9: 90000000}}")
@@ -102,7 +103,7 @@ describe("job = batch_search", function()
     assert.is_true(facts.rows[1].seconds > 0)
   end)
 
-  it("asks for what decides the time, and refuses what it would not use", function()
+  it("requires a field that sets the time, and refuses fields that it does not read", function()
     fails("MR_E_RECIPE", "base or step_time has to set the time of a step", search)
     fails("MR_E_RECIPE", "bucket_config has no bucket 512, 408 frames", search,
       "batch_search.base=['512', '408']")

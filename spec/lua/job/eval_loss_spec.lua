@@ -1,4 +1,5 @@
---- The loss of weights by bucket and time, against what a model that predicts nothing must have.
+--- The loss of weights by bucket and time, compared with the known loss of a model that predicts
+-- zero.
 -- Covers: lua/moonreel/job/eval_loss.lua lua/moonreel/job/work.lua
 -- Covers: lua/moonreel/diffusion/eval_times.lua lua/moonreel/settings/eval_times.lua
 local T = require "moonreel.core.tensor"
@@ -52,7 +53,7 @@ describe("job = eval_loss", function()
     ckpt.write(path, rows)
   end
 
-  it("tells what a model that predicts nothing is wrong by, at every time", function()
+  it("reports the loss of a model that predicts zero at each time", function()
     write_zeros(dir.path .. "/zeros.safetensors")
     local lines = {}
     local weights = "ckpt_path=" .. dir.path .. "/zeros.safetensors"
@@ -62,7 +63,7 @@ describe("job = eval_loss", function()
     assert.equal(0, code)
     local written = json.decode(base.read_file(facts.path), facts.path)
     assert.same({ 250, 500, 750 }, written.times)
-    -- the same clips, latents and noise by hand
+    -- the same clips, latents and noise, computed here
     local s = bake(weights)
     local sampler <close> = sample.open(dir.path .. "/zeros.safetensors", { settings = s })
     local index <close> = data.open(dir.path .. "/clips.mrx")
@@ -94,7 +95,7 @@ describe("job = eval_loss", function()
       for i = 1, 3 do
         assert.is_true(math.abs(row.losses[i] - sums[i] / n) < 1e-5 * sums[i] / n,
           ("%s %s %s"):format(frames, row.losses[i], sums[i] / n))
-        -- of a mean over n samples
+        -- the error of a mean over n samples
         local error = ((squares[i] / n - (sums[i] / n) ^ 2) / (n - 1)) ^ 0.5
         assert.is_true(n > 1 and error > 0)
         assert.near(error, row.errors[i], 1e-3 * error)
@@ -107,7 +108,7 @@ describe("job = eval_loss", function()
     assert.matches("written: .*/%d+%-eval/eval_loss%.json", lines[5])
   end)
 
-  it("tells of each sample what it is wrong by at one time, in turn", function()
+  it("evaluates each sample at one time, in turn", function()
     write_zeros(dir.path .. "/zeros.safetensors")
     local weights = "ckpt_path=" .. dir.path .. "/zeros.safetensors"
     local turns = { "eval_timesteps={0, 0.25, 0.5, 0.75, 1}", "eval_in_turn=true",
@@ -115,7 +116,7 @@ describe("job = eval_loss", function()
     local _, facts = job.run(bake(weights, table.unpack(turns)), { write = silent })
     local written = json.decode(base.read_file(facts.path), facts.path)
     assert.same({ 0, 250, 500, 750, 1000 }, written.times)
-    -- the same clips, latents and noise by hand
+    -- the same clips, latents and noise, computed here
     local s = bake(weights)
     local sampler <close> = sample.open(dir.path .. "/zeros.safetensors", { settings = s })
     local index <close> = data.open(dir.path .. "/clips.mrx")
@@ -147,7 +148,7 @@ describe("job = eval_loss", function()
     assert.is_true(math.abs(row.losses[1] - row.losses[2]) > 1e-3 * row.losses[1])
   end)
 
-  it("takes the times that are named, at the ends too; one time is all of them", function()
+  it("evaluates given times, also 0 and 1; with one time, in turn makes no difference", function()
     local function rows(...)
       return select(2, job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", ...),
         { write = silent })).rows
@@ -158,7 +159,7 @@ describe("job = eval_loss", function()
       assert.near(row.loss, turned[i].loss, 1e-6 * row.loss)
       assert.equal(row.samples, turned[i].samples)
     end
-    -- a clean clip tells the model what it is to predict noise against: it is wrong by more
+    -- from a clean clip the model cannot know the noise, so the losses differ
     for _, row in ipairs(rows "eval_timesteps={0, 1}") do
       assert.not_equal(row.losses[1], row.losses[2])
     end
@@ -171,20 +172,20 @@ describe("job = eval_loss", function()
     fails("MR_E_USAGE", "eval_timesteps.+1.5", rows, "eval_timesteps={1.5}")
   end)
 
-  it("differs from time to time where the model has learned", function()
+  it("has losses that differ by time for a trained model", function()
     local _, facts = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1"),
       { write = silent })
     for _, row in ipairs(facts.rows) do
       assert.is_true(row.samples <= 3)
       assert.not_equal(row.losses[1], row.losses[2])
     end
-    -- and is the same once more
+    -- a second evaluation has the same losses
     local _, again = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1"),
       { write = silent })
     assert.same(facts.rows, again.rows)
   end)
 
-  it("is of the averaged weights where it is asked for", function()
+  it("evaluates the averaged weights on request", function()
     local function losses(...)
       local _, facts = job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", ...),
         { write = silent })
@@ -195,7 +196,7 @@ describe("job = eval_loss", function()
     assert.is_false(plain[1] == losses("eval_ema=true")[1])
   end)
 
-  it("tells a bucket without a sample, and refuses what it would not use", function()
+  it("reports a bucket without samples, and refuses fields that it does not read", function()
     local lines = {}
     job.run(bake("ckpt_path=" .. dir.path .. "/runs/001-small", "steps=1",
       "bucket_config.small.11=(1.0, 2)", "bucket_config.small.40=(1.0, 1)"),

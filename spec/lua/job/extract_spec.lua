@@ -1,5 +1,6 @@
---- A cache of latents and text features: training from it is training with the encoders bit for
--- bit; killed extractions end with the same values; what does not suit a run is reported.
+--- A cache of latents and text features. Training from it has the same bits as training with the
+-- encoders; killed extractions resume to the same values; caches that do not match a run are
+-- reported.
 -- Covers: lua/moonreel/job/extract.lua lua/moonreel/job/init.lua lua/moonreel/cache/init.lua
 -- lua/moonreel/cache/about.lua lua/moonreel/trainer/feed.lua lua/moonreel/trainer/setup.lua
 local base = require "moonreel.core.base"
@@ -15,7 +16,7 @@ local store = require "moonreel.core.store"
 local trainer = require "moonreel.trainer"
 local weights = require "datasets.demo.weights"
 
--- extracts like the command, with a commit for every batch; killed after the n-th one
+-- extracts like the command, with a commit for each batch; killed after the n-th one
 local KILLER = [[
 local extract, Store = require "moonreel.job.extract", require "moonreel.core.store"
 extract.commit_bytes = 1
@@ -41,7 +42,7 @@ describe("a cache of features", function()
   setup(function()
     dir, words = small_set.new()
     recipe = dir.path .. "/small.lua"
-    -- a clip that cannot be read any more
+    -- a clip that has become unreadable
     base.replace_file(dir.path .. "/clip-06.mp4", "no clip")
   end)
   teardown(function() dir:remove() end)
@@ -76,7 +77,7 @@ describe("a cache of features", function()
     return fails("MR_E_DATA", pattern, train, "refused", ...)
   end
 
-  -- loss and gradient norm of every step, as the journal has them
+  -- loss and gradient norm of each step, from the journal
   local function losses(run)
     local list = {}
     for entry in require("moonreel.run").entries(run) do
@@ -112,7 +113,7 @@ describe("a cache of features", function()
     assert_same(loop, (train("latents", "load_video_features=true")))
   end)
 
-  it("holds the padding of captions where it takes part", function()
+  it("holds the padding of captions when the model uses it", function()
     local kept = { dir, recipe, words }
     dir, words = small_mmdit_run.new()
     local plain = dir.path .. "/mmdit.lua"
@@ -127,13 +128,13 @@ describe("a cache of features", function()
     extract()
     local loop_of_20 = train "loop"
     assert_same(loop_of_20, (train("cached", "cached=true")))
-    -- a run that skips padding needs another one
+    -- a run that skips padding needs another cache
     recipe = plain
     refused("text features were made with padding = attend, but this run has absent", "cached=true",
       "epochs=1", "condition_config=none", "model.cond_embed=false")
   end)
 
-  it("lasts for more epochs where their draws repeat", function()
+  it("serves further epochs when their random numbers repeat", function()
     local repeated = { "epochs=5", "dataset.draw_epochs=2" }
     local long = train("long", table.unpack(repeated))
     assert.is_true(#losses(long) > 2 * #losses(loop))
@@ -142,7 +143,7 @@ describe("a cache of features", function()
     assert.not_same(losses(long), losses((train("fresh", "epochs=5"))))
   end)
 
-  it("trains where the weights of the encoders are not there", function()
+  it("trains without the weights of the encoders", function()
     assert.is_true(os.rename(dir.path .. "/vae", dir.path .. "/elsewhere"))
     local run, text = train("apart", "cached=true")
     assert.is_true(os.rename(dir.path .. "/elsewhere", dir.path .. "/vae"))
@@ -151,7 +152,7 @@ describe("a cache of features", function()
       .. "this host", text)
   end)
 
-  it("is the same however often its maker was killed", function()
+  it("is the same after any number of kills of its extraction", function()
     local killer = dir:write("killer.lua", KILLER)
     local kills = 0
     local result
@@ -170,7 +171,7 @@ describe("a cache of features", function()
     assert.matches("exists already", extract())
   end)
 
-  it("is made in parts, which must all be there", function()
+  it("is made in parts, all of which must exist", function()
     local path = "cache=" .. dir.path .. "/parts"
     extract("part=2/3", path)
     extract("part=1/3", path)
@@ -189,7 +190,7 @@ describe("a cache of features", function()
     fails("MR_E_RECIPE", "part: expected I/N with I from 1 to N, got '3/2'", extract, "part=3/2")
   end)
 
-  it("tells what does not suit a run", function()
+  it("reports fields in which it differs from a run", function()
     refused("1%-of%-1: latents were made with seed = 42, but this run has 43", "cached=true",
       "seed=43")
     if require("moonreel.core.exec").device("cpu", 1):compute "bf16" == "bf16" then
@@ -205,10 +206,10 @@ describe("a cache of features", function()
     refused("clips%.cache contains latents of 2 epochs, but this run draws samples again in 3; "
       .. "try: dataset.draw_epochs = 2, which repeats them, or make the cache with epochs = 3",
       "cached=true", "epochs=3")
-    -- what was there stays as it was
+    -- the cache is unchanged
     local held <close> = store.open(dir.path .. "/clips.cache/1-of-1", { verify = true })
     assert.equal(whole, held:fingerprint())
-    -- nothing is left of a run that was refused before its first step
+    -- a run that was refused before its first step leaves no files
     for _, name in ipairs(base.list_dir(dir.path .. "/runs")) do
       assert.is_nil(name:match("refused"))
     end
@@ -217,11 +218,11 @@ describe("a cache of features", function()
       "bucket_config.small.9=recipe.remove", "bucket_config.small.10=(1.0, 2)")
   end)
 
-  it("knows its encoders by a hash of their weights, whatever files hold them", function()
+  it("identifies its encoders by a hash of their weights, independent of files", function()
     weights.vae(dir.path .. "/other", 5)
     refused("latents were made with a model whose hash = %x+, but this run has %x+", "cached=true",
       "vae.from_pretrained=" .. dir.path .. "/other")
-    -- the tokenizer decides, too
+    -- the tokenizer counts, too
     local spiece = base.read_file(dir.path .. "/t5/spiece.model")
     base.replace_file(dir.path .. "/t5/spiece.model", (spiece:gsub("red", "reb")))
     refused("text features were made with a model whose hash", "cached=true")
@@ -232,7 +233,7 @@ describe("a cache of features", function()
       about.model(dir.path .. "/vae/model.safetensors"))
   end)
 
-  it("asks for the features of a caption that has changed", function()
+  it("requires the features of a caption that has changed", function()
     local csv = base.read_file(dir.path .. "/clips.csv")
     dir:write("changed.csv", (csv:gsub("clip (%d+) moving", "another clip %1"):gsub(",a circle",
       ",a square")))
@@ -242,7 +243,7 @@ describe("a cache of features", function()
       "cache=" .. dir.path .. "/clips.cache")
   end)
 
-  it("refuses what is damaged, wherever, and what is not finished", function()
+  it("refuses damage anywhere, and unfinished caches", function()
     local SEED = math.tointeger(os.getenv("MOONREEL_SEED")) or 3
     local path = dir.path .. "/damaged"
     os.execute(("cp -r '%s/clips.cache' '%s'"):format(dir.path, path))

@@ -25,7 +25,7 @@ local words = require "spec.support.adversarial"
 local NONE = { network = "none", linear = "none" }
 local PLAIN = { "vae_loss_config.perceptual_loss_weight=0", "discriminator=recipe.remove" }
 
--- runs a job; returns its results and bytes of the programs and weights of its codec at the end
+-- runs a job; returns its results and the final bytes of its codec's programs and weights
 local function measured(s, write)
   local new, opened, bytes = codec.new, nil, nil
   finally(function() codec.new = new end)
@@ -61,7 +61,7 @@ describe("job = reconstruct", function()
     demo_data.remove()
   end)
 
-  -- words of the run that makes weights, without those that only training reads
+  -- the fields of the run that trains the weights, without those that only training reads
   local function of_job(model, ...)
     local list = {}
     for _, word in ipairs(words(model, NONE, out.path)) do
@@ -79,7 +79,7 @@ describe("job = reconstruct", function()
   end
 
   for recipe, model in pairs { dc_ae = "dc_ae", hunyuan = "hunyuan_vae" } do
-    it("takes clips through the weights of a run and back: " .. recipe, function()
+    it("encodes and decodes clips with the weights of a run: " .. recipe, function()
       local run = weights_of(model)
       local to = out.path .. "/" .. recipe
       local s = settings.bake("opensora-2.0/vae/" .. recipe, of_job(model, "ckpt_path=" .. run,
@@ -87,7 +87,7 @@ describe("job = reconstruct", function()
       local lines = {}
       local bytes, code, facts = measured(s, function(line) lines[#lines + 1] = line end)
       assert.equal(0, code)
-      -- its plan has the bytes of the programs that ran
+      -- the plan has the bytes of the programs that ran
       local holds = planned(s).bytes
       assert.same(bytes, { weights = holds.weights, arena = holds.arena, slots = holds.slots,
         graphs = holds.graphs })
@@ -104,7 +104,7 @@ describe("job = reconstruct", function()
     end)
   end
 
-  it("is as near as the clip and what the codec makes of it", function()
+  it("reports the error between the clip and the codec's output", function()
     local run = demo_data.run_dir(out.path, "hunyuan_vae")
     local s = settings.bake("opensora-2.0/vae/hunyuan", of_job("hunyuan_vae", "ckpt_path=" .. run,
       "save_dir=" .. out.path .. "/near", "steps=1"))
@@ -125,7 +125,7 @@ describe("job = reconstruct", function()
     assert.near(10 * math.log(255 ^ 2 * T.count(clip.shape) / sum, 10), facts.rows[1].psnr, 1e-4)
   end)
 
-  it("wants an autoencoder with weights", function()
+  it("requires an autoencoder with weights", function()
     local function refused(code, pattern, ...)
       fails(code, pattern, job.run, settings.bake("opensora-2.0/vae/dc_ae", of_job("dc_ae", ...)),
         { write = function() end })

@@ -1,5 +1,6 @@
---- A signal while a job is at work: it ends at once, and leaves nothing, or what a cache goes on
--- from. Covers: lua/moonreel/job/work.lua
+--- A signal while a job works ends it at once. It leaves no files, or a cache that can be
+-- continued.
+-- Covers: lua/moonreel/job/work.lua
 local base = require "moonreel.core.base"
 local job = require "moonreel.job"
 local settings = require "moonreel.settings"
@@ -35,8 +36,8 @@ describe("a job", function()
     return signalled(name, where, { "train", recipe, table.unpack((words_of(...))) })
   end
 
-  it("ends at the first signal wherever it is, and nothing is written", function()
-    -- what never ends, under functions that catch errors; every second time they catch this one
+  it("ends at the first signal at any point, and writes nothing", function()
+    -- an endless loop in functions that catch errors; every second time they catch this one
     local cases = {
       { "extract", "moonreel.models.pipeline", "of" },
       { "eval_loss", "moonreel.sample", "open" },
@@ -62,7 +63,7 @@ describe("a job", function()
     assert.is_false(base.exists(dir.path .. "/none"))
   end)
 
-  it("keeps what it has made for a cache, and makes none of it twice", function()
+  it("keeps the finished part of a cache, and makes no part of it twice", function()
     local COUNT <const> = [[
       local codec, made = require "moonreel.codec", 0
       require("moonreel.job.extract").commit_bytes = %d
@@ -87,11 +88,11 @@ describe("a job", function()
     end
     local code, whole, report = extract(-1, "whole")
     assert.equal(0, code, report)
-    -- batches of 2 and 3: within one, behind one
+    -- batches of 2 and 3: within one, after one
     local made = 0
     for _, most in ipairs { 0, 1, 4, 5, -1 } do
       local n
-      -- with no commit before the stop, and with one behind each batch
+      -- without a commit before the stop, and with one after each batch
       code, n, report = extract(most, "stopped", most > 4 and 1 or nil)
       assert.equal(most < 0 and 0 or 143, code, report)
       assert.matches(most < 0 and "done: " or ("stop requested: %s samples are kept; the same "

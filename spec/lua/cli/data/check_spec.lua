@@ -1,4 +1,4 @@
---- moonreel data: clips against their files, samples that failed, parts for many machines.
+--- moonreel data: clips compared with their files, samples that failed, parts for many machines.
 -- Covers: lua/moonreel/cli/data/scan.lua lua/moonreel/cli/data/quarantine.lua
 -- Covers: lua/moonreel/data/examine.lua lua/moonreel/data/quarantine.lua
 local base = require "moonreel.core.base"
@@ -33,7 +33,7 @@ teardown(function() os.execute("rm -r '" .. dir .. "'") end)
 
 local run = folder.data_command(function() return dir end)
 
--- with clip i as f(text) makes it, while work runs
+-- runs work while clip i has the contents that f returns
 local function damaged(i, f, work)
   local whole = base.read_file(clip(i))
   local kept = clip(i) .. ".kept"
@@ -48,7 +48,7 @@ local function damaged(i, f, work)
 end
 
 describe("moonreel data scan", function()
-  it("finds what is gone, changed or damaged, and leaves it out", function()
+  it("finds missing, changed and damaged files, and leaves them out", function()
     assert.matches("all.mrx: 200 good, 0 bad\n", (run "scan @/all.mrx"))
     damaged(1, function() return nil end, function()
       damaged(2, function(text) return text:sub(1, #text // 2) end, function()
@@ -61,7 +61,7 @@ describe("moonreel data scan", function()
         assert.matches("good.mrx: 198 of 200 rows.*\n  1 rows: gone\n", out)
       end)
     end)
-    -- a file of another size is not that of the index
+    -- a file of another size differs from that of the index
     damaged(2, function(text) return text .. "more" end, function()
       assert.matches("1 stale, the first: .*002.mp4: bytes is %d+, the index says %d+",
         (run("scan @/all.mrx", 1)))
@@ -79,7 +79,7 @@ describe("moonreel data scan", function()
       codec = "mpeg4", gop = 5 })
     data.ingest(dir .. "/keys", dir .. "/keys.mrx")
     assert.matches("1 good, 0 bad\n", (run "scan --decode @/keys.mrx"))
-    -- as the index of a file whose container calls every frame a key frame
+    -- like the index of a file whose container marks each frame as a key frame
     do
       local index <close> = data.open(dir .. "/keys.mrx")
       local builder <close> = core.builder(dir .. "/believed.mrx")
@@ -105,7 +105,7 @@ describe("moonreel data scan", function()
     end, "a.mp4: keys%[3%]: expected times that grow")
   end)
 
-  it("decodes every frame when it is asked to", function()
+  it("decodes each frame on request", function()
     damaged(2, function(text)
       local at = #text * 2 // 3
       return text:sub(1, at) .. ("\255"):rep(300) .. text:sub(at + 301)
@@ -119,7 +119,7 @@ describe("moonreel data scan", function()
 end)
 
 describe("parts", function()
-  it("are disjoint, cover everything, and are put together when all are there", function()
+  it("are disjoint, cover everything, and are joined when all are present", function()
     local rows = 0
     for i = 1, 3 do
       local report = json.decode((run(("ingest @/clips/list.csv --part %d/3 -o @/p%d.mrx --json")
@@ -170,7 +170,7 @@ describe("moonreel data quarantine", function()
       .. "{torn\n" .. event(1, "corrupt", 1) .. event(3, "short", 1))
   end)
 
-  it("lists samples, and says who is left out", function()
+  it("lists samples, and reports which are left out", function()
     local out = run "quarantine list @/run"
     assert.matches("row +class +events +from +to +left out +path +detail\n +1 +corrupt +2 +0 +1 "
       .. "+yes +001.mp4 +why\n +2 +io +2 +0 +1 +no ", out)
@@ -178,7 +178,7 @@ describe("moonreel data quarantine", function()
     assert.same({ 1, 3 }, { #list, list[1].row })
   end)
 
-  it("forgets events, and keeps what it does not understand", function()
+  it("removes events, and keeps lines that it does not understand", function()
     assert.matches("2 events removed, 3 kept", (run "quarantine clear @/run --class io"))
     assert.matches("2 events removed, 1 kept", (run("quarantine clear @/run --key "
       .. rows[1].key)))
@@ -187,7 +187,7 @@ describe("moonreel data quarantine", function()
     assert.matches("no samples", (run "quarantine list @/run"))
   end)
 
-  it("reads samples again, and forgets those that are good now", function()
+  it("reads samples again, and removes those that are readable now", function()
     damaged(1, function(text) return text:sub(1, 700) end, function()
       assert.matches("2 samples are good now, their 3 events are removed; 1 are bad, 0 are not in",
         (run "quarantine retry @/run @/all.mrx"))
@@ -195,13 +195,13 @@ describe("moonreel data quarantine", function()
     assert.equal("{torn\n", (base.read_file(path):gsub('{"attempt[^\n]*\n', "")))
   end)
 
-  it("writes an index without those that are left out", function()
+  it("writes an index without the samples that are left out", function()
     assert.matches("q.mrx: 199 of 200 rows.*\n  1 rows: corrupt\n",
       (run "quarantine apply @/run @/all.mrx -o @/q.mrx"))
     assert.is_nil(data.open(dir .. "/q.mrx").core:find(rows[1].key))
   end)
 
-  it("refuses wrong use", function()
+  it("refuses wrong usage", function()
     for words, pattern in pairs { ["forget @/run"] = "expected list, clear, retry or apply, got "
       .. "'forget'", ["retry @/run"] = "needs the index",
       ["apply @/run @/all.mrx"] = "no output given" } do

@@ -1,4 +1,4 @@
---- moonreel data cut: scenes as rows, run as a user would; and threads that look at clips.
+--- moonreel data cut makes scenes from clips, in threads; run as by a user.
 -- Covers: core/index/sweep.c core/bind/sweep.c lua/moonreel/data/scenes.lua
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.index"
@@ -10,7 +10,7 @@ local scenes = require "moonreel.data.scenes"
 
 local SIDE = 32
 
--- a scene: its own lightness, and a bar that moves in it
+-- a scene has a brightness of its own, and a bar that moves
 local function frame(light, i)
   local row = {}
   for x = 1, SIDE do
@@ -59,13 +59,13 @@ local function ranges(name)
 end
 
 describe("moonreel data cut", function()
-  it("makes a row of each scene, with the frames that it has", function()
+  it("makes a row of each scene, with its frames", function()
     local out = run "cut @/all.mrx -o @/cut.mrx"
     assert.matches("cut.mrx: 7 of 4 rows, .*\n  2 clips were cut, 6 scenes in all, 1 more are too "
       .. "short\n", out)
     assert.same({ "1.mp4 0+13", "1.mp4 13+17", "1.mp4 30+12", "2.mp4 0+25", "3.mp4 0+12",
       "3.mp4 17+15", "4.png 0+1" }, ranges "cut.mrx")
-    -- what is no part keeps its key
+    -- a clip that is not cut keeps its key
     local all <close> = data.open(dir .. "/all.mrx")
     local cut <close> = data.open(dir .. "/cut.mrx")
     assert.equal(all:row(2).key, cut:row(4).key)
@@ -73,7 +73,7 @@ describe("moonreel data cut", function()
     assert.equal("1.2", tostring(cut:row(3).duration_ms / 1000))
   end)
 
-  it("lets a loader decode scenes as the clips that they are", function()
+  it("makes scenes that a loader decodes as clips", function()
     run "cut @/all.mrx -o @/cut.mrx"
     local cut <close> = data.open(dir .. "/cut.mrx")
     local loader <close> = data.loader { index = cut, seed = 1, epochs = 1, threads = 2,
@@ -100,7 +100,7 @@ describe("moonreel data cut", function()
     assert.near(200, lights["1.mp430"], 8)
   end)
 
-  it("follows its options, and other commands take what it writes", function()
+  it("follows its options, and writes an index that other commands read", function()
     local report = json.decode((run "cut @/all.mrx -o @/cut.mrx --least-seconds 0.5 --json"))
     assert.same({ 8, 2, 7, 0 }, { report.rows_out, report.cut, report.scenes, report.short })
     report = json.decode((run "cut @/all.mrx -o @/none.mrx --threshold 100 --threads 3 --json"))
@@ -117,7 +117,7 @@ describe("moonreel data cut", function()
 end)
 
 describe("scenes.find", function()
-  -- changes of n frames, with some larger ones
+  -- differences of n frames, with some larger ones
   local function changes(n, quiet, peaks)
     local list = { 0 }
     for i = 2, n do
@@ -133,7 +133,7 @@ describe("scenes.find", function()
     return firsts
   end
 
-  it("finds what stands out, not what moves fast", function()
+  it("finds differences that stand out, not fast motion", function()
     assert.same({ 0, 20 }, at(changes(50, 1, { [20] = 30 })))
     assert.same({ 0 }, at(changes(50, 11, { [20] = 30 })))
     assert.same({ 0, 20 }, at(changes(50, 9.9, { [20] = 30 })))
@@ -153,7 +153,7 @@ describe("scenes.find", function()
 end)
 
 describe("index.sweep", function()
-  it("answers in the order of the rows, with as many threads as one likes", function()
+  it("returns answers in the order of the rows, for any number of threads", function()
     local index <close> = data.open(dir .. "/all.mrx")
     for threads = 1, 5 do
       local sweep <close> = core.sweep(index.core, { 4, 2, 2, 1, 3 }, { threads = threads,
@@ -171,7 +171,7 @@ describe("index.sweep", function()
       assert.is_nil(sweep:next(0))
     end
   end)
-  it("decodes in processes only where isolated", function()
+  it("decodes in processes only when isolated", function()
     local index <close> = data.open(dir .. "/all.mrx")
     -- processes below this one
     local function children()
@@ -190,7 +190,7 @@ describe("index.sweep", function()
     end
     assert.same({ false, true }, found)
   end)
-  it("gives each row its own answer, however many there are", function()
+  it("returns the answer of each row, for any number of rows", function()
     local index <close> = data.open(dir .. "/all.mrx")
     local rows = {}
     for i = 1, 600 do
@@ -205,7 +205,7 @@ describe("index.sweep", function()
       end
     end
   end)
-  it("ends early, and refuses wrong use", function()
+  it("ends early on request, and refuses wrong usage", function()
     local index <close> = data.open(dir .. "/all.mrx")
     local sweep = core.sweep(index.core, { 1, 2, 3 }, { look = "frames" })
     sweep:close()

@@ -1,7 +1,8 @@
---- moonreel data: parts that make new indexes out of old ones, run as a user would.
+--- moonreel data: subcommands that make new indexes from others, run as by a user.
 -- Covers: lua/moonreel/cli/data/filter.lua lua/moonreel/cli/data/merge.lua
 -- Covers: lua/moonreel/cli/data/append.lua lua/moonreel/cli/data/split.lua
--- Covers: lua/moonreel/cli/data/join.lua lua/moonreel/cli/derived.lua lua/moonreel/cli/longwork.lua
+-- Covers: lua/moonreel/cli/data/join.lua lua/moonreel/cli/derived.lua
+-- lua/moonreel/cli/longwork.lua
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local demo_data = require "spec.support.demo_data"
@@ -35,7 +36,7 @@ local function frames(name)
 end
 
 describe("moonreel data filter", function()
-  it("keeps rows and tells why others are not there", function()
+  it("keeps rows and reports why others are left out", function()
     local out = run "filter @/a.mrx '#text > 0 and num_frames > 2' -o @/f.mrx"
     assert.matches("f%.mrx: 4 of 8 rows, fp_order %x+\n  4 rows: #text > 0 and num_frames > 2 is "
       .. "false\n", out)
@@ -48,7 +49,7 @@ describe("moonreel data filter", function()
     assert.equal(data.open(dir .. "/f.mrx").meta.fp_set, report.fp_set)
   end)
 
-  it("refuses wrong use, and leaves nothing", function()
+  it("refuses wrong usage, and leaves no files", function()
     local _, err = run("filter @/a.mrx 'fsp > 1' -o @/no.mrx", 2)
     assert.matches("no field 'fsp', did you mean 'fps'", err)
     _, err = run("filter @/a.mrx 'fps > 1'", 2)
@@ -63,7 +64,7 @@ describe("moonreel data filter", function()
     assert.is_false(base.exists(dir .. "/no.mrx"))
   end)
 
-  it("leaves nothing when a signal stops it", function()
+  it("leaves no files when a signal stops it", function()
     local before = [[
       local derive = require "moonreel.data.derive"
       local run = derive.run
@@ -109,12 +110,12 @@ describe("moonreel data join", function()
 end)
 
 describe("moonreel data merge", function()
-  it("puts indexes one after the other", function()
+  it("joins indexes one after the other", function()
     assert.matches("m.mrx: 12 of 12 rows", (run "merge @/b.mrx @/a.mrx -o @/m.mrx"))
     assert.equal("9 10 11 12 1 2 3 4 5 6 7 8", frames "m.mrx")
   end)
 
-  it("refuses a sample that is there twice, or keeps the first one", function()
+  it("refuses a sample that occurs twice, or keeps the first one", function()
     run "filter @/a.mrx 'num_frames < 3' -o @/few.mrx"
     local _, err = run("merge @/few.mrx @/b.mrx @/a.mrx -o @/t.mrx", 4)
     assert.matches("few.mrx and [^ ]+/a.mrx have 2 samples in common, the first is 01.mkv "
@@ -130,7 +131,7 @@ describe("moonreel data merge", function()
 end)
 
 describe("moonreel data append", function()
-  it("adds clips that are not there yet", function()
+  it("adds clips that are not in the index yet", function()
     run "filter @/a.mrx 'num_frames ~= 2' -o @/p.mrx"
     local out = run "append @/p.mrx @/a -o @/p.mrx"
     assert.matches("p.mrx: 8 of 15 rows.*\n  7 rows: in the index already\n", out)
@@ -156,7 +157,7 @@ describe("moonreel data split", function()
     assert.equal("7 8", frames "q-3.mrx")
   end)
 
-  it("trims the top, and does without rows that have no value", function()
+  it("leaves out the top, and rows that have no value", function()
     local report = json.decode(run("split @/a.mrx --by bytes --quantiles 2 --trim-top 0.25 "
       .. "-o @/r --json"))
     assert.equal(2, #report.indexes)
@@ -165,7 +166,7 @@ describe("moonreel data split", function()
     assert.is_true(report.indexes[1].to <= report.indexes[2].from)
   end)
 
-  it("refuses what has no order", function()
+  it("refuses values that have no order", function()
     for words, pattern in pairs { ["--by codec"] = "no number 'codec'", [""] = "needs %-%-by FIELD",
       ["--by fps --trim-top 1"] = "share from 0 to below 1, got '1'" } do
       local _, err = run("split @/a.mrx -o @/x " .. words, 2)
@@ -183,7 +184,7 @@ describe("moonreel data join", function()
       .. "77.mkv,x,1,pan,\n")
   end)
 
-  it("gives rows the captions and numbers of a table", function()
+  it("adds the captions and numbers of a table to rows", function()
     local out = run "join @/a.mrx @/scores.csv -o @/j.mrx"
     assert.matches("j.mrx: 8 of 8 rows.*\n  2 rows got values from the table, which has 4 rows\n"
       .. "  column 'camera' is left out: 4 of its values are not numbers, the first: 'pan'", out)
@@ -197,7 +198,7 @@ describe("moonreel data join", function()
     assert.equal("1 2", frames "good.mrx")
   end)
 
-  it("appends captions, keeps them, or leaves rows out that are not named", function()
+  it("appends captions, keeps them, or leaves out rows that are not named", function()
     local report = json.decode((run("join @/a.mrx @/scores.csv -o @/k.mrx --inner --json "
       .. "--captions append")))
     assert.same({ 2, 6, { "aesthetic" } }, { report.joined, report.left_out["not in the table"],
@@ -207,7 +208,7 @@ describe("moonreel data join", function()
     assert.same({ "clip 1" }, data.open(dir .. "/k.mrx"):row(1).captions)
   end)
 
-  it("takes tables without captions, and no file name that two paths share", function()
+  it("accepts tables without captions, but no file name that two paths share", function()
     base.replace_file(dir .. "/numbers.csv", "path,flow\n01.mkv,3\n/x/02.mkv,4\n/y/02.mkv,5\n"
       .. "/x/03.mkv,6\n")
     local report = json.decode((run "join @/a.mrx @/numbers.csv -o @/k.mrx --inner --json"))
@@ -223,7 +224,7 @@ describe("moonreel data join", function()
     assert.matches("rows.csv:1: no column 'path'; columns found: flow, text\n", err)
   end)
 
-  it("reads a table as ingest does, whole numbers and reals apart", function()
+  it("reads a table as ingest does, with whole numbers apart from reals", function()
     base.replace_file(dir .. "/odd.csv", "file,uid,aes,note\n01.mkv,9007199254740993,5,a \\, b\n"
       .. "02.mkv,2,5.5,c\n")
     run("join @/a.mrx @/odd.csv --columns path=file,-=note --escape '\\' -o @/k.mrx")
@@ -242,7 +243,7 @@ describe("moonreel data join", function()
     assert.matches("parts.csv:2: timestamp has 2 items, but there is one caption", err)
   end)
 
-  it("merges whole numbers with reals as reals, unless that would round them", function()
+  it("joins whole numbers with reals as reals, unless that would round them", function()
     for name, values in pairs { x = { 7, 8 }, y = { 0.5, 1 }, z = { 9007199254740993, 1 } } do
       base.replace_file(dir .. "/v.csv", ("path,v\n01.mkv,%s\n09.mkv,%s\n"):format(
         table.unpack(values)))
@@ -257,7 +258,7 @@ describe("moonreel data join", function()
       .. "double represents exactly", err)
   end)
 
-  it("joins on keys, and refuses wrong use", function()
+  it("joins on keys, and refuses wrong usage", function()
     local key = data.open(dir .. "/a.mrx"):row(3).key
     base.replace_file(dir .. "/keys.jsonl", ('{"path":"%s","text":"third","flow":2}\n'):format(key))
     run "join @/a.mrx @/keys.jsonl --on key -o @/k.mrx"

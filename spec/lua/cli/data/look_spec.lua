@@ -1,4 +1,4 @@
---- moonreel data: parts that look at an index, or write it in other forms.
+--- moonreel data: subcommands that describe an index or write it in other forms.
 -- Covers: lua/moonreel/cli/data/stats.lua lua/moonreel/cli/data/export.lua
 -- Covers: lua/moonreel/data/statistics.lua lua/moonreel/data/export.lua
 local base = require "moonreel.core.base"
@@ -27,7 +27,7 @@ teardown(function() os.execute("rm -r '" .. dir .. "'") end)
 local run = folder.data_command(function() return dir end)
 
 describe("moonreel data stats", function()
-  it("tells how much there is, and how numbers are spread", function()
+  it("prints totals and the distributions of numbers", function()
     local out = run "stats @/i.mrx"
     assert.matches("i.mrx: 6 rows %(0 pictures%), 0.00 hours, [%d.]+ kB, 7 captions, 0 rows "
       .. "without\n  h264: 6 rows\n", out)
@@ -47,7 +47,7 @@ describe("moonreel data stats", function()
       { report.classes[1].rows, report.classes[2].rows, report.classes[3].rows })
   end)
 
-  it("counts every row in one class, as JSON", function()
+  it("counts each row in one class, as JSON", function()
     local report = json.decode((run "stats @/i.mrx --json"))
     for _, s in ipairs(report.spreads) do
       local rows = 0
@@ -61,7 +61,7 @@ describe("moonreel data stats", function()
     assert.equal(0, report.images)
   end)
 
-  it("shows one field alone, and knows no other", function()
+  it("prints a single field, and refuses unknown ones", function()
     assert.is_nil((run "stats @/i.mrx --field flow"):find("num_frames", 1, true))
     assert.is_nil((run "stats @/i.mrx --field flow --json"):find("num_frames", 1, true))
     local _, err = run("stats @/i.mrx --field flo", 2)
@@ -70,7 +70,7 @@ describe("moonreel data stats", function()
 end)
 
 describe("moonreel data export", function()
-  it("writes lists from which the same index is built", function()
+  it("writes lists from which ingest makes the same index", function()
     for _, form in ipairs { "csv", "jsonl" } do
       local out = run(("export @/i.mrx %s -o @/clips/e.%s"):format(form, form))
       assert.matches("6 rows\n  paths are relative to .*/clips\n", out)
@@ -85,7 +85,7 @@ describe("moonreel data export", function()
     end
   end)
 
-  it("writes the fields that are asked for, and nothing half", function()
+  it("writes the requested fields, and leaves no partial file", function()
     run "export @/i.mrx csv --fields path,codec,flow -o @/f.csv"
     assert.matches("^path,codec,flow\n1.mkv,h264,0.33333333333333\n",
       base.read_file(dir .. "/f.csv"))
@@ -97,7 +97,7 @@ describe("moonreel data export", function()
     end
   end)
 
-  it("copies clips into shards, whole, with their facts", function()
+  it("copies clips into shards, whole, with their metadata", function()
     run "export @/i.mrx shards --shard-bytes 4000 -o @/shards"
     assert.is_true(#base.list_dir(dir .. "/shards") > 1)
     os.execute(("cd '%s/shards' && for t in *.tar; do tar xf $t || echo bad > bad; done")
