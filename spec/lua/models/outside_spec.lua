@@ -1,6 +1,6 @@
---- Two families from a folder outside the tree: an autoencoder with state between its calls, whose
--- first frame stands apart, and a text encoder of one vector. A run trains with both, resumes bit
--- for bit, caches, is planned, renders; a build without the folder names what it lacks.
+--- Two families in a folder outside the source tree: an autoencoder with state between its calls,
+-- whose first frame is separate, and a text encoder of one vector. A run with both trains, resumes
+-- bit for bit, caches, is planned and renders. Without the folder, an error names the family.
 -- Covers: lua/moonreel/models/features.lua lua/moonreel/cache/about.lua
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -24,7 +24,7 @@ return recipe.extend("tiny/demo") {
 }
 ]]
 
-describe("families from outside", function()
+describe("families outside the tree", function()
   local out = demo_data.scratch()
   teardown(function()
     base.remove_dir(out)
@@ -50,7 +50,7 @@ describe("families from outside", function()
     base.replace_file(out .. "/toys.lua", (RECIPE:gsub("OUT", out)))
   end)
 
-  -- what the program prints and its exit, with the folder or without
+  -- the program's output and exit code, with the folder or without
   local function run(words, without)
     local done = process.run({ "/usr/bin/env", "MOONREEL_MODELS=" .. (without and "" or MODELS),
       "/bin/sh", "-c", 'exec "$0" "$@" 2>&1', process.program(), table.unpack(words) }, "",
@@ -83,14 +83,14 @@ describe("families from outside", function()
     same(ckpt.dir(whole, 4), ckpt.dir(again, 4))
   end)
 
-  it("cache what they make, and train from it as without", function()
+  it("fill a cache, and train from it as without", function()
     local text, exit = run { "train", out .. "/toys.lua", "job=extract", "epochs=1",
       "save_text_features=true", "cache=" .. out .. "/cache", "dataset.data_path="
       .. demo_data.path() }
     assert.equal(0, exit, text)
     local cached = train("cached", "cached=true", "cache=" .. out .. "/cache")
     same(ckpt.dir(whole, 4), ckpt.dir(cached, 4))
-    -- a file that the family names decides what a caption gives
+    -- a file that the family names determines the features of a caption
     base.replace_file(out .. "/text/alphabet.txt", "zyxwvutsrqponmlkjihgfedcba ")
     text, exit = run { "train", out .. "/toys.lua", "steps=2", "cached=true",
       "cache=" .. out .. "/cache", "dataset.data_path=" .. demo_data.path() }
@@ -99,7 +99,7 @@ describe("families from outside", function()
     assert.matches("text features were made with a model whose hash", text)
   end)
 
-  -- the same with T5 for features, the toy's vector beside them, and a model that takes both
+  -- the same with T5 for features, the toy's vector, and a model that takes both
   local function both(name, ...)
     return train(name, "model.type=vector_dit", "model.model_max_length=20",
       "model.caption_channels=32", "clip.type=mean", "clip.from_pretrained=" .. out .. "/text",
@@ -107,7 +107,7 @@ describe("families from outside", function()
         .. "/t5',model_max_length=20}", "model.class_dropout_prob=0.5", ...)
   end
 
-  it("stand beside another text encoder: a vector, and nulls that are encoded", function()
+  it("work with a second text encoder: a vector, and encoded null captions", function()
     weights.t5(out .. "/t5", 1)
     local made = both "both"
     local again = both("both_again", "load=" .. made .. "@2")
@@ -146,7 +146,7 @@ describe("families from outside", function()
       text)
   end)
 
-  it("are planned: bytes of their weights, and of their calls at work", function()
+  it("are planned: the bytes of their weights and of their calls", function()
     local code = [[
       local settings, encoders = require "moonreel.settings", require "moonreel.trainer.encoders"
       local s = settings.bake("OUT/toys.lua", {})
@@ -182,7 +182,7 @@ describe("families from outside", function()
       .. "2n%+1; try: 3", text)
   end)
 
-  it("are opened at the prompt by what their files hold", function()
+  it("are opened in the console by the contents of their files", function()
     local code = [[
       local codec, T = require "moonreel.codec", require "moonreel.core.tensor"
       local vae <close> = codec.open("OUT/vae")
@@ -201,7 +201,7 @@ describe("families from outside", function()
     local head, cells, vector = text:match "^(.-)\n(.-)\n(.-)\n$"
     assert.equal("8 3 2 2\t5 3 16 16\t1 16\tmr.Embedder: " .. out .. "/text, a toy, f32, all in "
       .. "memory", head)
-    -- by hand: sums of weights times grey, and half of the latent frame before
+    -- computed here: sums of weights times grey, and half of the latent frame before
     local file <close> = ckpt.open(out .. "/vae")
     local w, sum = T.new("f32", { 8, 192 }), 0
     file.handle:read_f32("proj.weight", w)
@@ -224,12 +224,12 @@ describe("families from outside", function()
     assert.near((rows:totable()[17] + rows:totable()[33]) / 2, tonumber(vector:match "%S+"), 1e-5)
   end)
 
-  it("render from a checkpoint, and are named where they are missing", function()
+  it("render from a checkpoint, and are named when they are missing", function()
     local words = { "sample", whole, "--prompt", "a red circle", "--num-frames", "5",
       "--steps", "2", "--out", out .. "/clips" }
     local text, exit = run(words)
     assert.equal(0, exit, text)
-    -- one of each seed
+    -- one for each seed
     assert.equal(4, #base.list_dir(out .. "/clips"))
     text, exit = run(words, true)
     assert.is_true(exit ~= 0)

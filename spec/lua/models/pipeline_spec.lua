@@ -1,4 +1,4 @@
---- The parts of a run by the types that recipes name, and what a pass over them takes.
+--- The parts of a run, found by the types that recipes name, and the cost of a pass over them.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -16,7 +16,7 @@ describe("a pipeline", function()
     assert.equal(24, parts("dct", "bytes").autoencoder.channels)
   end)
 
-  it("tells what its model takes besides text and time", function()
+  it("lists the inputs of its model other than text and time", function()
     local plain = parts("dct", "bytes")
     assert.same({ false, false }, { plain:takes "cond", plain:takes "guidance" })
     local report = setmetatable({ model = { conditions = function() return { cond = {} } end } },
@@ -24,7 +24,7 @@ describe("a pipeline", function()
     assert.same({ true, false }, { report:takes "cond", report:takes "guidance" })
   end)
 
-  it("says which types are built where one is not", function()
+  it("lists the known types when a type is unknown", function()
     local ok, problem = pcall(parts, "dct", "bytes", "autoencoder_2d")
     assert.is_false(ok)
     assert.equal("MR_E_RECIPE", problem.code)
@@ -34,13 +34,13 @@ describe("a pipeline", function()
   end)
 
   -- Predictions for two texts, by name: `text` of the texts, `null` of the null caption, `guided`
-  -- of both in one pass; and pictures of a latent, with what the autoencoder says of it.
+  -- of both in one pass; and the pictures of a latent, with the autoencoder's facts about it.
   local function predictions()
     local pipe = parts("dct", "bytes")
     local run = E.new(E.device("cpu", 1), pipe.params, {})
     run:init(1)
     for i, p in ipairs(pipe.params:list()) do
-      -- nothing may hide behind a zero
+      -- zero weights would hide errors
       if not p.frozen then
         run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2)
       end
@@ -81,7 +81,7 @@ describe("a pipeline", function()
     return most
   end
 
-  it("predicts for the text, or for the null caption where it is dropped", function()
+  it("predicts for the text, or for the null caption when the text is dropped", function()
     local get = predictions()
     assert.equal(0, largest(get "text" - get "without drop"))
     assert.is_true(largest(get "text" - get "null") > 1e-3)
@@ -90,7 +90,7 @@ describe("a pipeline", function()
     assert.equal(0, largest(mixed:slice(0, 1, 2) - get "null":slice(0, 1, 2)))
   end)
 
-  it("guides with the text first and the null caption second", function()
+  it("puts the text first and the null caption second for guidance", function()
     local get = predictions()
     local both = get "guided"
     -- rows of a larger batch may be summed in another order

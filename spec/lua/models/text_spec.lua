@@ -2,7 +2,7 @@ local T = require "moonreel.core.tensor"
 local text = require "moonreel.models.text"
 
 describe("models.text", function()
-  it("packs tokens in use to the front in order, and back again", function()
+  it("packs used tokens to the front in order, and back again", function()
     local y = T.from({2, 4, 1}, {1, 2, 3, 4, 5, 6, 7, 8})
     local packed, len, order = text.pack(y, T.from({2, 4}, {0, 1, 0, 1, 1, 1, 0, 0}, "i64"))
     assert.same({2, 2}, len:totable())
@@ -10,7 +10,7 @@ describe("models.text", function()
     assert.same(y:totable(), text.unpack(packed, order):totable())
   end)
 
-  it("tiles a mask over the batch and leaves prefixes alone", function()
+  it("repeats a mask for the batch and keeps prefixes unchanged", function()
     local y = T.from({2, 2, 1}, {1, 2, 3, 4})
     local packed, len, order = text.pack(y, T.from({1, 2}, {1, 0}, "i64"))
     assert.is_true(packed == y)

@@ -1,5 +1,5 @@
---- The autoencoder of pictures of Flux: frames by themselves, files of two layouts, and what does
--- not fit. Numbers of other programs: make golden.
+--- The picture autoencoder of Flux: single frames, files of two layouts, and errors. Reference
+-- values of other programs: make golden.
 -- Covers: lua/moonreel/models/autoencoder_2d/init.lua
 -- lua/moonreel/models/autoencoder_2d/weights.lua
 local E = require "moonreel.core.exec"
@@ -24,12 +24,12 @@ local function made(change)
   return autoencoder_2d.new(nil, nn.merged(FIELDS, change), { dtype = "f32" })
 end
 
-describe("the autoencoder of pictures", function()
+describe("the picture autoencoder", function()
   local dir
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- the same weights in two layouts: parameters stand in one order whatever their names
+  -- the same weights in two layouts: parameters have one order under any names
   local function write(name, names)
     local params = G.params "f32"
     kl.new(nn.scope(params), made().sizes, names)
@@ -43,7 +43,7 @@ describe("the autoencoder of pictures", function()
     return codec.open(path, { device = E.device("cpu", 1), fields = nn.merged(FIELDS, fields) })
   end
 
-  it("takes frames one by one, and its draws are those of pictures", function()
+  it("encodes frames one by one, with the random numbers of pictures", function()
     local vae <close> = open(write("flux", "flux"))
     local clip = T.new("f32", { 3, 3, 18, 13 }):fill_normal(1, "clip")
     local noise = vae:noise(3, 18, 13, 7)
@@ -66,11 +66,11 @@ describe("the autoencoder of pictures", function()
     end
   end)
 
-  it("reads files of diffusers, with their config.json, as its own", function()
+  it("reads files of diffusers with their config.json, and the same as files of its own", function()
     local ours <close> = open(write("ours", "flux"))
     local path = write("theirs", "diffusers")
     base.replace_file(path .. "/config.json", json.encode(CONFIG))
-    -- the recipe's widths are others: config.json decides
+    -- config.json decides, although the recipe has other widths
     local theirs <close> = open(path, { ch = 8, norm_groups = 4 })
     local clip = T.new("f32", { 1, 3, 8, 12 }):fill_normal(1, "clip")
     assert.same(ours:encode(clip):totable(), theirs:encode(clip):totable())
@@ -78,14 +78,14 @@ describe("the autoencoder of pictures", function()
     assert.same(ours:decode(z):totable(), theirs:decode(z):totable())
   end)
 
-  it("counts frames as they are", function()
+  it("has one latent frame for each frame", function()
     local auto = made()
     assert.same({ 5, 7, 4, 3 }, auto:latent(7, 18, 13))
     assert.same({ 7, 7, 7 }, { auto:most_frames(7), auto:head(7), auto:tail(9, 7) })
     assert.same({ 2, 3, 4 }, { auto:grid(2, 3, 4) })
   end)
 
-  it("says what does not fit", function()
+  it("reports what does not fit", function()
     local path = write("other", "flux")
     fails("MR_E_CKPT", "ch is 8 in the recipe, but 'encoder%.conv_in%.weight' is %[4,3,3,3%]: its "
       .. "axis 0 has 4", open, path, { ch = 8 })
@@ -117,7 +117,7 @@ describe("the autoencoder of pictures", function()
     end
   end)
 
-  it("takes scale and shift of config.json; null is what diffusers writes for none", function()
+  it("reads scale and shift from config.json, in which null means none", function()
     local path = write("diffusers", "diffusers")
     for _, row in ipairs { { 0.5, 0.25, 0.5, 0.25 }, { json.null, json.null, 0.3611, 0 } } do
       base.replace_file(path .. "/config.json", json.encode(nn.merged(CONFIG,

@@ -7,7 +7,7 @@ describe("models.bytes", function()
   local encoder = bytes.new(G.params("f32"),
     {width = 16, rows = 32, ngrams = 3, max_length = 5, num_heads = 2})
 
-  it("gives bytes and the n-grams that end at each of them", function()
+  it("returns bytes and the n-grams that end at each of them", function()
     local t = encoder:tokens{"ab", "", "abcdefgh"}
     assert.same({2, 0, 5}, t.len:totable())
     local ids, grams = t.ids:totable(), t.grams:totable()
@@ -49,11 +49,11 @@ describe("models.bytes", function()
     return part(a):bytes() == part(b):bytes()
   end
 
-  it("reads no token behind the end of a caption", function()
+  it("reads no token after the end of a caption", function()
     local plain = features()
     local longer = features(function(tokens)
       local ids = tokens.ids:totable()
-      -- behind the end of the first caption, and inside the second
+      -- after the end of the first caption, and inside the second
       ids[3], ids[9] = 120, 120
       tokens.ids = T.from({2, 5, 1}, ids, "i32")
     end)

@@ -1,5 +1,5 @@
---- CLIP's text half as a recipe names it, and that its vector is that of the end of text however
--- texts are grouped. Numbers of other programs: make golden.
+--- CLIP's text encoder in a recipe. Its vector is that of the end of the text, in any batch.
+-- Reference values of other programs: make golden.
 -- Covers: lua/moonreel/models/clip/init.lua lua/moonreel/models/clip/network.lua
 local clip = require "moonreel.models.clip"
 local embed = require "moonreel.embed"
@@ -17,7 +17,7 @@ describe("the text encoder clip", function()
       { dtype = "f32" })
   end
 
-  it("has the width of config.json, or of a released one that is not there", function()
+  it("has the width of config.json, or of the released model when that is missing", function()
     local here = new(path, 9)
     assert.same({ true, true, 32, 1, 9 }, { here.apart, here.vector, here.width, here.max_length,
       here.max_tokens })
@@ -26,7 +26,7 @@ describe("the text encoder clip", function()
     assert.equal(123060480 - 49408 * 768, new("openai/clip-vit-large-patch14"):elements())
   end)
 
-  it("gives a text the same vector alone, among others and filled up", function()
+  it("returns the same vector for a text alone, in a batch and padded", function()
     local enc <close> = embed.open(path, { padding = "skip" })
     local texts = { "red", "", "a red circle moves over the sea, then it stops there", "the" }
     local together = enc:tokens(texts)
@@ -46,12 +46,12 @@ describe("the text encoder clip", function()
     assert.is_true(math.abs(values[1] - values[33]) > 1e-3)
   end)
 
-  it("takes the first place of the largest id", function()
+  it("takes the vector at the first of the largest ids", function()
     assert.equal(2, clip.end_of { 3, 9, 4, 9 })
     assert.equal(1, clip.end_of { 5 })
   end)
 
-  it("cuts a text to the places that it has", function()
+  it("shortens a text to its number of positions", function()
     local enc <close> = embed.open(path, { max_length = 300, say = function() end })
     assert.equal(77, enc.max_length)
     assert.equal(77, #enc.tok:ids(("x"):rep(200)))

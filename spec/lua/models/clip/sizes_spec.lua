@@ -1,4 +1,4 @@
---- Sizes of CLIP's text half, in the files of whole models and of newer classes too.
+--- Sizes of CLIP's text encoder, also in files of whole models and of newer classes.
 -- Covers: lua/moonreel/models/clip/sizes.lua lua/moonreel/models/clip/weights.lua
 -- lua/moonreel/models/sizes.lua
 local T = require "moonreel.core.tensor"
@@ -29,11 +29,11 @@ describe("sizes of a CLIP", function()
     return enc, file
   end
 
-  it("stand in config.json, alone or as the text half of a whole model", function()
+  it("are read from config.json, of the text encoder or of a whole model", function()
     with("num_attention_heads", 8, "text_config")
     assert.equal(8, open().sizes.num_attention_heads)
     os.remove(path .. "/config.json")
-    -- no tensor tells: heads of 64 channels, one here
+    -- no tensor has the number of heads: heads of 64 channels make one here
     assert.equal(1, open().sizes.num_attention_heads)
     local s = { hidden_size = 256 }
     require("moonreel.models.clip.sizes").complete(s)
@@ -50,13 +50,13 @@ describe("sizes of a CLIP", function()
     hidden_act = { "gelu", "hidden_act is gelu; expected quick_gelu" },
     layer_norm_eps = { "x", "layer_norm_eps is x; expected a small number" },
   } do
-    it("name the field, the tensor and both values: " .. field, function()
+    it("that disagree are reported with field, tensor and both values: " .. field, function()
       with(field, row[1])
       fails("MR_E_CKPT", row[2], open)
     end)
   end
 
-  it("are read from files without text_model, and beside what is for pictures", function()
+  it("are read from files without the prefix text_model, and with a picture encoder", function()
     local rows = {}
     local file <close> = ckpt.open(path .. "/model.safetensors")
     for _, name in ipairs(file:names()) do

@@ -1,6 +1,5 @@
---- The video DC-AE: sizes of latents, one frame and more, clips in pieces, whole cells, and what
--- does not fit.
--- Numbers of other programs: make golden.
+--- The video autoencoder DC-AE: sizes of latents, one frame and more, clips in pieces, whole cells,
+-- and errors. Reference values of other programs: make golden.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/models/dc_ae/init.lua lua/moonreel/models/dc_ae/network.lua
 -- lua/moonreel/models/dc_ae/weights.lua
@@ -27,7 +26,7 @@ local function made(change, compat)
   return dc_ae.new(nil, nn.merged(FIELDS, change), { dtype = "f32", compat = compat })
 end
 
-describe("the video DC-AE", function()
+describe("the video autoencoder DC-AE", function()
   local dir, path
 
   -- weights of a file
@@ -52,7 +51,7 @@ describe("the video DC-AE", function()
     return T.new("f32", { frames, 3, height, width }):fill_normal(1, "clip")
   end
 
-  it("joins frames and cells, and leaves one frame alone", function()
+  it("joins frames and cells, and leaves a single frame alone", function()
     local auto = made()
     assert.same({ "2n or 1", 4, 2 }, { auto.lengths, auto.side, auto.step })
     assert.same({ 8, 3, 2, 1 }, auto:latent(6, 8, 4))
@@ -62,7 +61,7 @@ describe("the video DC-AE", function()
     assert.is_nil(auto.draws)
   end)
 
-  -- pictures of latents, f32
+  -- latents of pictures, f32
   local function decoded(vae, z, frames, side)
     side = side or 4
     local all = T.new("f32", { frames, 3, side * z.shape[3], side * z.shape[4] })
@@ -74,7 +73,7 @@ describe("the video DC-AE", function()
   end
 
   for _, frames in ipairs { 1, 2, 6 } do
-    it(("encodes and decodes %d frames without a draw"):format(frames), function()
+    it(("encodes and decodes %d frames without random numbers"):format(frames), function()
       local vae <close> = open()
       local z = vae:encode(clip(frames, 8, 12))
       assert.same({ 8, (frames + 1) // 2, 2, 3 }, z.shape)
@@ -83,7 +82,7 @@ describe("the video DC-AE", function()
     end)
   end
 
-  it("gives a short clip back whole, and one frame of it under compat", function()
+  it("returns all frames of a short clip, and one of them under compat", function()
     local vae <close> = open()
     local z = vae:encode(clip(2, 4, 4))
     local pair, one = decoded(vae, z, 2), decoded(vae, z, 1)
@@ -113,7 +112,7 @@ describe("the video DC-AE", function()
 
     for _, case in ipairs { { 8, 1 }, { 12, 1 }, { 44, 4 }, { 48, 6 }, { 56, 8 } } do
       local frames, most = table.unpack(case)
-      it(("of at most %d frames is the whole of %d"):format(most, frames), function()
+      it(("of at most %d frames equals a single pass over %d"):format(most, frames), function()
         local x = T.new("f32", { frames, 3, 16, 24 }):fill_normal(1, "clip")
         local vae <close> = open(DEEPER, deeper)
         assert.equal(1, #vae.auto:calls("encode", { frames = frames, height = 16, width = 24,
@@ -128,17 +127,17 @@ describe("the video DC-AE", function()
       end)
     end
 
-    it("decodes in pieces without given sides, two sizes with one codec", function()
+    it("decodes in pieces without a given size, two sizes with one codec", function()
       local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
       local whole <close> = open(nn.merged(DEEPER, { frames_at_once = 0 }), deeper)
       for _, side in ipairs { 16, 32 } do
         local z = whole:encode(clip(32, side, side))
-        -- a number of 8 bits may round otherwise
+        -- a number of 8 bits may be rounded differently
         assert.is_true(apart(parts:decode(z):to "f32", whole:decode(z):to "f32") < 0.01)
       end
     end)
 
-    it("needs no more memory for a longer clip, but for what sweeps keep", function()
+    it("needs no more memory for a longer clip, except for what it keeps between sweeps", function()
       local function bytes(frames)
         local parts <close> = open(nn.merged(DEEPER, { frames_at_once = 4 }), deeper)
         local encode, decode = parts:encoders(frames, 16, 24), parts:decoders(frames, 16, 24)
@@ -151,7 +150,7 @@ describe("the video DC-AE", function()
       assert.equal((128 - 32) // 2 * 4 * 6 * 32 * 4, more - kept)
     end)
 
-    it("or as a whole", function()
+    it("can be turned off by another form of the codec", function()
       local other, said = made({ frames_at_once = 4 }):other()
       assert.same({ "frames_at_once = 0", 0 }, { said, other.at_once })
       assert.equal(1, #other:calls("encode", { frames = 512, height = 4, width = 4, dtype = "f32",
@@ -171,12 +170,12 @@ describe("the video DC-AE", function()
     assert.same(plain:decode(plain:encode(clip(1, 4, 4))):totable(), scaled:decode(b):totable())
   end)
 
-  it("works in the reference's tiles under compat alone", function()
+  it("uses the reference's tiles under compat only", function()
     local fields = { use_spatial_tiling = true, use_temporal_tiling = true }
     assert.same({ encode = {}, decode = {} }, made(fields).tiles)
     local theirs = made(fields, true)
     local how = theirs.tiles
-    -- in no other way, whatever the length
+    -- under compat there is no other form for any length
     assert.is_false(theirs.other)
     assert.equal(1, #theirs:calls("encode", { frames = 512, height = 4, width = 4, dtype = "f32",
       size = theirs:latent(512, 4, 4) }))
@@ -184,7 +183,7 @@ describe("the video DC-AE", function()
     assert.same({ tile = 4, step = 2, blend = 4, keep = 4, more = 0 }, how.decode.time)
   end)
 
-  it("says what does not fit", function()
+  it("reports what does not fit", function()
     local vae <close> = open()
     fails("MR_E_SHAPE", "a clip of 3 frames: this autoencoder needs 2n or 1 frames; try: 2 frames",
       vae.encode, vae, clip(3, 4, 4))
@@ -210,7 +209,7 @@ describe("the video DC-AE", function()
     end
   end)
 
-  it("keeps gradients of queries near zero as small in bf16 as they are", function()
+  it("keeps gradients of queries near zero as small in bf16 as in f32", function()
     local function largest(dtype)
       local pipe = pipeline.new({ losses = { perceptual_loss_weight = 0 }, model = { type = "dc_ae",
         in_channels = 3, out_channels = 3, latent_channels = 32, widths = { 32 },
@@ -218,7 +217,7 @@ describe("the video DC-AE", function()
         temporal_levels = {}, frames_at_once = 0 } }, dtype)
       local run = E.new(E.device("cpu", 1), pipe.params, { regions = regions.gradients() })
       run:init(3)
-      -- one query of a head is next to nothing where all others are below zero
+      -- one query of a head is almost zero, and all others are negative
       local name = "encoder.stages.0.op_list.0.context_module.main.qkv.conv.weight"
       local rows = run:param("w", name):reshape { 96, 32 }:totable()
       local row = table.move(rows, 1, 32, 1, {})

@@ -43,13 +43,13 @@ local function there_and_back(frames, H, W)
 end
 
 describe("models.dct", function()
-  it("gives 24 channels per block and smooth clips back at more than 35 dB", function()
+  it("has 24 channels per block and restores smooth clips to more than 35 dB", function()
     local shape, psnr = there_and_back(3, 32, 24)
     assert.same({1, 24, 3, 4, 3}, shape)
     assert.is_true(psnr > 35, "PSNR " .. psnr)
   end)
 
-  it("pads sizes that are no multiple of 8 and crops them again", function()
+  it("pads sizes that are not multiples of 8, and crops them after decoding", function()
     local shape, psnr = there_and_back(1, 20, 28)
     assert.same({1, 24, 1, 3, 4}, shape)
     assert.is_true(psnr > 25, "PSNR " .. psnr)
@@ -66,7 +66,7 @@ describe("models.dct", function()
     assert.near(2 + 0.02 * 2, deviation[7], 1e-9)
   end)
 
-  -- coefficients of one 8 x 8 block whose colours `colour(c, y, x)` gives as 0..255
+  -- coefficients of one 8 x 8 block whose colours `colour(c, y, x)` returns as 0..255
   local function coefficients(colour)
     local params, values = G.params("f32"), {}
     local auto = dct.new(params)
@@ -89,7 +89,7 @@ describe("models.dct", function()
     return prog:get("z"):totable()
   end
 
-  it("has as first coefficients eight times luma and colour differences of BT.601", function()
+  it("has eight times luma and colour differences of BT.601 as first coefficients", function()
     for _, rgb in ipairs{{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {200, 90, 40}} do
       local z = coefficients(function(c) return rgb[c + 1] end)
       local r, g, b = rgb[1] / 127.5 - 1, rgb[2] / 127.5 - 1, rgb[3] / 127.5 - 1

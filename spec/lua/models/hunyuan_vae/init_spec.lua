@@ -1,5 +1,5 @@
---- The Hunyuan video autoencoder: sizes of latents, factors of levels, tiles, and what does not
--- fit. Numbers of other programs: make golden.
+--- The Hunyuan video autoencoder: sizes of latents, factors of levels, tiles, and errors. Reference
+-- values of other programs: make golden.
 -- Covers: lua/moonreel/models/hunyuan_vae/init.lua lua/moonreel/models/hunyuan_vae/network.lua
 -- lua/moonreel/models/hunyuan_vae/weights.lua lua/moonreel/models/latents.lua
 local E = require "moonreel.core.exec"
@@ -12,7 +12,7 @@ local hunyuan = require "moonreel.models.hunyuan_vae"
 local network = require "moonreel.models.hunyuan_vae.network"
 local nn = require "moonreel.nn"
 
-local EQUAL = 1e-5 -- f32 in another order of sums, of the largest number
+local EQUAL = 1e-5 -- sums of f32 in another order, relative to the largest number
 
 local FIELDS = { in_channels = 3, out_channels = 3, latent_channels = 4,
   block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
@@ -41,7 +41,7 @@ describe("the Hunyuan video autoencoder", function()
     return T.new("f32", { frames, 3, height, width }):fill_normal(1, "clip")
   end
 
-  it("counts a frame and four to one, and cells that are not whole", function()
+  it("has a latent frame for the first frame and each four later, and whole cells", function()
     local auto = made()
     assert.same({ 4, 1, 1, 1 }, auto:latent(1, 1, 8))
     assert.same({ 4, 3, 3, 2 }, auto:latent(9, 17, 16))
@@ -79,7 +79,7 @@ describe("the Hunyuan video autoencoder", function()
     end)
   end
 
-  it("draws once, over all latents", function()
+  it("draws random numbers once, for all latents", function()
     local vae <close> = open()
     local noise = vae:noise(5, 16, 8, 7)
     assert.same({ 2, 4, 2, 1 }, noise.clip.shape)
@@ -90,7 +90,7 @@ describe("the Hunyuan video autoencoder", function()
     assert.same(mean, vae:encode(pixels, still):totable())
   end)
 
-  it("works in the reference's tiles under compat alone", function()
+  it("uses the reference's tiles under compat only", function()
     local fields = { use_spatial_tiling = true, use_temporal_tiling = true, sample_size = 32,
       sample_tsize = 16, tile_overlap_factor = 0.25 }
     local function encoded(with, compat)
@@ -116,7 +116,7 @@ describe("the Hunyuan video autoencoder", function()
     end
     local whole = encoded {}
     assert.same(whole, encoded(fields))
-    -- a tile in time has the frame before it, too
+    -- a tile in time also has the frame before it
     local how = hunyuan.new(nil, nn.merged(FIELDS, fields), { dtype = "f32",
       compat = "opensora-2.0" }).tiles
     assert.same({ tile = 32, step = 24, blend = 1, keep = 3, more = 0 }, how.encode.space)
@@ -130,7 +130,7 @@ describe("the Hunyuan video autoencoder", function()
       nn.merged(FIELDS, fields, { sample_size = 24 }), { dtype = "f32", compat = true })
   end)
 
-  -- of a network in pieces of this many elements: its result, and bytes at work
+  -- a network in pieces of this many elements: its result, and its working bytes
   local function run_of(params, run, shape, layers, options)
     local g <close> = G.graph(params, options)
     g:output("y", layers(g, g:input("x", "f32", shape)))
@@ -141,7 +141,7 @@ describe("the Hunyuan video autoencoder", function()
     return prog:get "y", prog:memory().arena
   end
 
-  -- the largest difference, of the largest number
+  -- the largest difference, relative to the largest number
   local function apart(a, b)
     local n, off, most = T.count(a.shape), 0, 0
     local x, y = a:reshape { n }:totable(), b:reshape { n }:totable()
@@ -172,7 +172,7 @@ describe("the Hunyuan video autoencoder", function()
     end
   end
 
-  it("repeats borders by address as by copies, where kernels can", function()
+  it("repeats borders by address with the result of copies, on kernels that can", function()
     local params = G.params "f32"
     local net = network.new(nn.scope(params, "", { frozen = true }), FIELDS)
     local run <close> = E.new(E.device("cpu", 1), params:seal(), {})
@@ -185,12 +185,12 @@ describe("the Hunyuan video autoencoder", function()
   end)
 
   for _, job in ipairs { "encode", "decode" } do
-    it(("%ss every length in pieces as it does at once, in less memory"):format(job), function()
+    it(("%ss each length in pieces as it does at once, in less memory"):format(job), function()
       each_length(job)
     end)
   end
 
-  it("takes pieces of piece_size, in its numbers", function()
+  it("takes pieces of piece_size, with the same numbers", function()
     local function most(size, dtype)
       return hunyuan.new(nil, nn.merged(FIELDS, { piece_size = size }), { dtype = dtype }).most
     end
@@ -198,13 +198,13 @@ describe("the Hunyuan video autoencoder", function()
     assert.is_nil(most(0, "f32"))
   end)
 
-  it("refuses other lengths, and says which one fits", function()
+  it("refuses other lengths, and proposes one that fits", function()
     local vae <close> = open()
     fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder needs 4n%+1 frames; try: 5 frames",
       vae.encode, vae, clip(7, 8, 8))
   end)
 
-  it("says what does not fit", function()
+  it("reports what does not fit", function()
     fails("MR_E_CKPT", "block_out_channels%[2%] is 6 in the recipe, but "
       .. "'encoder%.down_blocks%.2%.resnets%.0%.conv1%.conv%.weight' is %[8,4,3,3,3%]: its axis 0 "
       .. "has 8; try: block_out_channels%[2%] = 8", open, { block_out_channels = { 4, 4, 6, 8 } })

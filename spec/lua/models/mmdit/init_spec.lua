@@ -1,5 +1,5 @@
---- MMDiT: odd sizes of latents, what its inputs must be, recomputation, 8 bits, and what does not
--- fit. Numbers of other programs: make golden.
+--- MMDiT: odd sizes of latents, checks of its inputs, recomputation, 8 bits, and errors. Reference
+-- values of other programs: make golden.
 -- Covers: lua/moonreel/models/mmdit/init.lua lua/moonreel/models/mmdit/blocks.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -12,7 +12,7 @@ local regions = require "moonreel.optim.regions"
 local small = require "spec.support.small_mmdit"
 
 describe("MMDiT", function()
-  -- loss, gradient of x and of all weights of one pass
+  -- loss, gradient of x and gradients of all weights of one pass
   local function pass(change, given, recompute)
     local params = G.params "f32"
     local net = mmdit.new(params, nn.merged(small, change))
@@ -46,13 +46,13 @@ describe("MMDiT", function()
       run:read("grad", "f32", 0, { params:elements() }):totable(), f8 = f8 }
   end
 
-  it("takes latents of any size, and cuts off what patches add", function()
+  it("accepts latents of any size, and cuts off what patches add", function()
     local row = pass()
     assert.is_true(row[1][1] > 0)
     assert.equal(2 * 3 * 2 * 3 * 5, #row[2])
   end)
 
-  it("begins as the reference does: uniform by the root of inputs, biases too", function()
+  it("starts with the reference's uniform distribution, also for biases", function()
     local params = G.params "f32"
     mmdit.new(params, nn.merged(small, { cond_embed = true }))
     params:seal()
@@ -77,7 +77,7 @@ describe("MMDiT", function()
     end
   end)
 
-  it("divides queries and keys by their root mean square and 1e-6", function()
+  it("divides queries and keys by their root mean square with an epsilon of 1e-6", function()
     local seen, build = 0, ops.qk_norm
     ops.qk_norm = function(x, w, a, b, options)
       seen = seen + 1
@@ -90,7 +90,7 @@ describe("MMDiT", function()
     assert.is_true(seen >= 2 * 2 + 2 * 2)
   end)
 
-  it("has the same bits when all blocks are computed again", function()
+  it("has the same bits when all blocks are recomputed", function()
     local seen = {}
     local again = pass({}, {}, function(kind, i)
       seen[#seen + 1] = { kind, i }
@@ -100,9 +100,9 @@ describe("MMDiT", function()
     assert.same(pass(), again)
   end)
 
-  it("multiplies tokens in its blocks with 8 bits, and nothing else", function()
+  it("multiplies tokens with 8 bits in its blocks only", function()
     local plain, eight = pass(), pass { linear = "f8" }
-    -- queries, keys and values, what follows attention, an MLP: of two streams, then of one twice
+    -- queries, keys and values, the layer after attention, an MLP: in two streams, then in one
     assert.same({ 0, 2 * 4 + 2 * 2 }, { plain.f8, eight.f8 })
     assert.near(1, eight[1][1] / plain[1][1], 0.1)
     assert.not_same(plain[1], eight[1])
@@ -110,7 +110,7 @@ describe("MMDiT", function()
     assert.same(eight[3], again[3])
   end)
 
-  it("adds a condition, which at first changes nothing, and a guidance, which does", function()
+  it("adds a condition, which has no effect at first, and a guidance, which has one", function()
     local plain = pass()
     local with = pass({ cond_embed = true }, { cond = { 2, 4, 2, 3, 5 } })
     assert.same(plain[1], with[1])
@@ -118,7 +118,7 @@ describe("MMDiT", function()
     assert.not_same(plain[1], guided[1])
   end)
 
-  it("says which inputs it lacks, or has no use for", function()
+  it("reports inputs that it lacks or does not use", function()
     fails("MR_E_USAGE", "model%.cond_embed is true, but there is no condition", pass,
       { cond_embed = true })
     fails("MR_E_USAGE", "there is a condition for the model, but model%.cond_embed is false", pass,
@@ -129,7 +129,7 @@ describe("MMDiT", function()
       pass, {}, { guidance = { 2 } })
   end)
 
-  it("says which sizes do not go together", function()
+  it("reports sizes that contradict each other", function()
     for text, change in pairs {
       ["hidden_size 33 is not a multiple of num_heads 2"] = { hidden_size = 33 },
       ["entry 2 of axes_dim is 5; expected an even number"] = { axes_dim = { 4, 5, 6 } },
@@ -147,7 +147,7 @@ describe("MMDiT", function()
     end
   end)
 
-  it("agrees with the other models of a run, or names the field", function()
+  it("matches the other models of a run, or reports the field", function()
     local function agree(parts)
       return mmdit.agree, small, nn.merged({ channels = 3, width = 10, vector = 8 }, parts)
     end

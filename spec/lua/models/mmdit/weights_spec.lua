@@ -1,5 +1,5 @@
---- Files of MMDiT in other forms: every form gives the same prediction, there and back the same
--- bits.
+--- Files of MMDiT in other forms: each form gives the same prediction, and conversion there and
+-- back keeps the bits.
 -- Covers: lua/moonreel/models/mmdit/weights.lua lua/moonreel/models/mmdit/names.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -74,7 +74,7 @@ describe("files of MMDiT", function()
     ["one with three products that turns neighbours"] = { use_liger_rope = false },
   }
   for name, form in pairs(forms) do
-    it("become " .. name .. " and come back with the same bits", function()
+    it("are converted to " .. name .. " and back with the same bits", function()
       local first = model()
       local path = write(first, "first.safetensors")
       local other, report = model(form, path)
@@ -90,7 +90,7 @@ describe("files of MMDiT", function()
     end)
   end
 
-  it("of Flux, whose products are fused, turn neighbours unless a recipe says otherwise", function()
+  it("of Flux, with fused layers, rotate pairs unless a recipe says otherwise", function()
     local flux = model { fused_qkv = true, use_liger_rope = false }
     local path = write(flux, "flux.safetensors")
     local _, report = model({ cond_embed = true }, path)
@@ -101,19 +101,19 @@ describe("files of MMDiT", function()
     assert.matches("converted +double_blocks%.0%.img_attn%.q_proj%.weight", text)
     assert.matches("rotation of pairs as of halves, a part of a fused product", text)
     assert.matches("left fresh +cond_in%.%*", text)
-    -- told that they turn halves, they are taken as they are
+    -- when the recipe says that they rotate halves, they are not converted
     local reported = model({ rope_of_weights = "halves" }, path)
     assert.same(flux.run:param("w", "single_blocks.0.linear1.weight"):slice(0, 0, 32):clone()
       :totable(), reported.run:param("w", "single_blocks.0.q_proj.weight"):totable())
   end)
 
-  it("of single blocks alone, whose products are fused, turn neighbours too", function()
+  it("of only single blocks, with fused layers, rotate pairs too", function()
     local flux = model { depth = 0, fused_qkv = true, use_liger_rope = false }
     local path = write(flux, "single.safetensors")
     near(predicted(flux), predicted((model({ depth = 0 }, path))))
   end)
 
-  -- weights that diffusers wrote, and the same in Flux's names
+  -- weights that diffusers wrote, and the same under Flux's names
   describe("in names of diffusers", function()
     local FOLDER = "spec/golden/flux_pipe"
     local c = nn.merged(small, { in_channels = 64, vec_in_dim = 16, context_in_dim = 16,
@@ -139,7 +139,7 @@ describe("files of MMDiT", function()
         { use_liger_rope = true }, ["separate, neighbours"] = { fused_qkv = false },
         ["separate, halves"] = { fused_qkv = false, use_liger_rope = true },
         ["with a condition"] = { cond_embed = true } } do
-      it("give every parameter the bits of the flat file: " .. name, function()
+      it("set each parameter to the bits of the flat file: " .. name, function()
         local got, report = read(FOLDER .. "/diffusion_pytorch_model.safetensors", form)
         local want, flat = read(FOLDER .. "/flux.safetensors", form)
         assert.same(want, got)
@@ -148,7 +148,7 @@ describe("files of MMDiT", function()
       end)
     end
 
-    it("say once what was converted", function()
+    it("report conversions once", function()
       local _, report = read(FOLDER .. "/diffusion_pytorch_model.safetensors",
         { fused_qkv = false, use_liger_rope = true })
       local text = tostring(start.table(report))
@@ -160,13 +160,13 @@ describe("files of MMDiT", function()
       assert.matches("0 missing, 0 unexpected, names of diffusers$", text)
     end)
 
-    it("are reported by the names of their tensors", function()
+    it("are recognised by the names of their tensors", function()
       local file <close> = ckpt.open(FOLDER .. "/diffusion_pytorch_model.safetensors")
       assert.equal("MMDiT in names of diffusers: depth 1, depth_single_blocks 1, hidden_size 32, "
         .. "in_channels 64", model_of.text(model_of.of(file)))
     end)
 
-    it("are refused at another size, by the names that the file has", function()
+    it("are refused at another size, with the names in the file", function()
       local file <close> = ckpt.open(FOLDER .. "/diffusion_pytorch_model.safetensors")
       for text, change in pairs {
         ["model%.hidden_size is 64, but 'x_embedder%.weight' is %[32,64%]: its axis 0 has 32; "
@@ -180,7 +180,7 @@ describe("files of MMDiT", function()
     end)
   end)
 
-  it("of a run are converted from its weights, not from their averages or masters", function()
+  it("of a run are converted from its weights, not from its averages or masters", function()
     local first = model()
     local rows = {}
     for _, p in ipairs(first.params:list()) do

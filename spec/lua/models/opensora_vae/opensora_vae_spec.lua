@@ -24,7 +24,7 @@ local function count(declare)
   return n
 end
 
--- results of the temporal half over clips x, in the order asked for
+-- results of the temporal half for clips x, in the requested order
 local function over(x, build)
   local params = G.params("f32")
   local net = temporal.new(nn.scope(params), SMALL)
@@ -41,12 +41,12 @@ local function over(x, build)
 end
 
 describe("models.opensora_vae", function()
-  it("has the sizes of the released one", function()
+  it("has as many parameters as the released one", function()
     assert.equal(309687144, count(function(scope) temporal.new(scope, {}) end))
     assert.equal(83653863, count(function(scope) kl.new(scope, {}) end))
   end)
 
-  it("has blocks and groups by level where they are asked for", function()
+  it("has the requested numbers of blocks and groups in each level", function()
     local small = {block_out_channels = {8, 16}, norm_group_channels = 4,
       mid_block_add_attention = false}
     local function names(blocks)
@@ -64,13 +64,13 @@ describe("models.opensora_vae", function()
     assert.is_nil(has["decoder.up_blocks.1.resnets.0.conv1.weight"])
     assert.is_nil(has["encoder.mid_block.attentions.0.to_q.weight"])
     assert.same({16, 8, 3, 3}, has["encoder.down_blocks.1.resnets.0.conv1.weight"])
-    -- the step to a level without blocks has its width
+    -- the step to a level without blocks has the width of that level
     assert.same({8, 16, 3, 3}, has["decoder.up_blocks.0.upsamplers.0.conv.weight"])
     assert.is_nil(names{1, 1}["decoder.up_blocks.0.resnets.1.conv1.weight"])
     assert.is_table(names(1)["decoder.up_blocks.0.resnets.1.conv1.weight"])
   end)
 
-  it("knows the latent size of clips of any length, piece by piece", function()
+  it("computes the latent size of clips of any length, piece by piece", function()
     local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
     local whole = opensora_vae.new(nil, {micro_batch_size = 4})
     for frames, latent in pairs{[1] = 1, [16] = 4, [17] = 5, [18] = 6, [51] = 15, [102] = 30} do
@@ -81,7 +81,7 @@ describe("models.opensora_vae", function()
     assert.same({38}, whole:pieces(38))
   end)
 
-  it("knows which frames the first and the last latent frames stand for", function()
+  it("computes which frames the first and the last latent frames represent", function()
     local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
     assert.equal(34, auto:head(10))
     local ok, problem = pcall(auto.head, auto, 7)
@@ -90,12 +90,12 @@ describe("models.opensora_vae", function()
       tostring(problem))
     assert.equal(17, auto:tail(102, 5))
     assert.equal(34, auto:tail(102, 6))
-    -- a short piece at the end has fewer latent frames
+    -- a short last piece has fewer latent frames
     assert.equal(4 + 17, auto:tail(38, 5))
     assert.equal(38, opensora_vae.new(nil, {}):tail(38, 5))
   end)
 
-  it("lets no latent frame see a later frame", function()
+  it("computes a latent frame without later frames", function()
     local x = T.new("f32", {1, 8, 2, 3, 4}):fill_normal(1, "x")
     local other = x:clone()
     other:slice(1, 4, 8):copy_from(T.new("f32", {1, 4, 2, 3, 4}):fill_normal(2, "x"))
@@ -124,7 +124,7 @@ describe("models.opensora_vae", function()
     assert.same({true, false, true, true, false, true, false, true}, seen)
   end)
 
-  it("puts zeros before clips that are no whole latent frames, and drops their frames again",
+  it("pads clips to whole latent frames at the beginning, and drops that padding",
     function()
       local x = T.new("f32", {1, 5, 2, 3, 4}):fill_normal(1, "x")
       local padded = T.new("f32", {1, 8, 2, 3, 4})
@@ -139,10 +139,10 @@ describe("models.opensora_vae", function()
       assert.same(decode(8):slice(1, 3, 8):clone():totable(), decode(5):totable())
     end)
 
-  it("gives a channel that does not vary a scale of a thousandth", function()
+  it("gives a constant channel a scale of a thousandth", function()
     local auto = opensora_vae.new(nil, {})
-    -- 8 values a channel: mean and deviation 3 and 2; 5 and 0; 1 and less than nothing by rounding;
-    -- -0.5 and just above the floor
+    -- 8 values a channel: mean and deviation 3 and 2; 5 and 0; 1 and negative by rounding; -0.5 and
+    -- just above the minimum
     local shift, scale = auto:normalisation({24, 40, 8, -4}, {104, 200, 8 - 1e-7, 2 + 8 * 4e-6}, 8)
     assert.same({3, 5, 1, -0.5}, shift)
     for k, want in ipairs{2, 1e-3, 1e-3, 2e-3} do
@@ -150,7 +150,7 @@ describe("models.opensora_vae", function()
     end
   end)
 
-  describe("sizes beside weights", function()
+  describe("sizes in config.json", function()
     local auto, dir = opensora_vae.new(nil, {}), folder.new()
     teardown(function() dir:remove() end)
 
@@ -159,14 +159,14 @@ describe("models.opensora_vae", function()
       return sizes.read(dir.path)
     end
 
-    it("are those of the released one where nothing stands there", function()
+    it("are those of the released model when there is no file", function()
       local config = sizes.read("no such folder")
       assert.same({128, 256, 512, 512}, config.spatial.block_out_channels)
       assert.equal(128, config.temporal.filters)
       assert.same({-0.10, 0.34, 0.27, 0.98}, config.shift)
     end)
 
-    it("come from both halves, or from the fields of the half for pictures alone", function()
+    it("come from both halves, or from the fields of a picture autoencoder", function()
       local config = read [[{"vae_2d": {"layers_per_block": 1}, "vae_temporal": {"filters": 64,
         "temporal_downsample": [true, false, true]}, "scale": [1, 2, 3, 4]}]]
       assert.equal(1, config.spatial.layers_per_block)
@@ -177,7 +177,7 @@ describe("models.opensora_vae", function()
       assert.equal(2, read('{"vae_2d": {"layers_per_block": null}}').spatial.layers_per_block)
     end)
 
-    it("are refused where they are no sizes", function()
+    it("are refused when they are not valid sizes", function()
       for text, report in pairs{
         ['{"vae_2d": {"layers_per_block": "two"}}'] = "vae_2d%.layers_per_block is two; expected "
           .. "a value like 2$",
@@ -195,7 +195,7 @@ describe("models.opensora_vae", function()
       end
     end)
 
-    it("are refused where they make another autoencoder", function()
+    it("are refused when they belong to another autoencoder", function()
       local function declare(text)
         local ok, problem = pcall(function()
           auto:declare(nn.scope(G.params("f32")), read(text))

@@ -74,7 +74,7 @@ describe("models.stdit3", function()
     assert.is_nil(p["spatial_blocks.0.cross_attn.q_norm.weight"])
   end)
 
-  it("starts as the reference: fresh temporal blocks are the identity, the rate embedder is silent",
+  it("starts as the reference: temporal blocks are the identity, the rate has no effect",
     function()
     local params = declare(tiny())
     for _, name in ipairs{"temporal_blocks.0.attn.proj.weight",
@@ -90,7 +90,7 @@ describe("models.stdit3", function()
     assert.is_true(rms(params, "final_layer.linear.weight") > 0.1)
   end)
 
-  it("freezes what its fields say", function()
+  it("freezes the parameters that its fields name", function()
     local _, p = declare(tiny{only_train_temporal = true})
     assert.is_true(p["spatial_blocks.0.mlp.fc1.weight"].frozen)
     assert.is_false(p["temporal_blocks.0.mlp.fc1.weight"].frozen)
@@ -120,7 +120,7 @@ describe("models.stdit3", function()
     params:seal()
     local run = E.new(E.device("cpu", 1), params, {})
     run:init(1)
-    -- nothing may hide behind a zero
+    -- zero weights would hide errors
     for i, p in ipairs(params:list()) do
       if not p.frozen then
         run:set_param("w", p.name, T.new("f32", p.shape):fill_normal(2, "w", i) * 0.2)
@@ -152,14 +152,14 @@ describe("models.stdit3", function()
     return worst > 1e-4
   end
 
-  it("normalises clean frames twice only under compat, and noised frames alike", function()
+  it("normalises clean frames twice only under compat, and noised frames always once", function()
     local mask = {1, 0, 1}
     local right, quirk = output({}, mask), output({compat = true}, mask)
     assert.is_true(differs(right:slice(2, 1, 2), quirk:slice(2, 1, 2)))
     assert.is_false(differs(right:slice(2, 0, 1), quirk:slice(2, 0, 1)))
   end)
 
-  -- steps of a forward pass that multiply in 8 bits, and other linear layers
+  -- number of ops in a forward pass that multiply in 8 bits, and of other linear layers
   local function linear_layers(linear)
     local params <close> = G.params("f32")
     local net = stdit3.new(params, tiny{linear = linear})
@@ -179,7 +179,7 @@ describe("models.stdit3", function()
     return f8, others
   end
 
-  it("multiplies in 8 bits in all its blocks and nowhere else", function()
+  it("multiplies in 8 bits in all its blocks and only there", function()
     local none, all = linear_layers(nil)
     local f8, rest = linear_layers("f8")
     assert.equal(0, none)
@@ -213,7 +213,7 @@ describe("models.stdit3", function()
     return prog:get("out"):bytes()
   end
 
-  it("sees time, rate and size as bf16 under compat, when it computes in bf16", function()
+  it("rounds time, rate and size to bf16 under compat when it computes in bf16", function()
     -- spacing of bf16: 4 for t and sizes from 512 on, 1/8 for the rate
     local given = {t = 731.25, fps = 23.97, height = 480, width = 854}
     local held = {t = 732, fps = 24, height = 480, width = 856}
@@ -225,7 +225,7 @@ describe("models.stdit3", function()
     end
   end)
 
-  it("adds a frame index when temporal_pos says so", function()
+  it("adds a frame index when temporal_pos is set", function()
     assert.is_true(differs(output{}, output{temporal_pos = "sincos"}))
   end)
 
@@ -282,12 +282,12 @@ describe("models.stdit3", function()
       {{patch_size = {1, 1, 1}, mlp_ratio = 2.5, pred_sigma = false, temporal_pos = "sincos"},
         {2, 4, 2, 3, 5}}} do
       local analytic, numeric = slopes(case[1], case[2])
-      -- two f32 losses leave about three digits
+      -- the difference of two f32 losses has about three digits
       assert.near(1, analytic / numeric, 2e-2)
     end
   end)
 
-  it("blames the line of the model and both shapes when text does not fit", function()
+  it("reports the line of the model and both shapes when text does not fit", function()
     local params = G.params("f32")
     local net = stdit3.new(params, tiny())
     params:seal()

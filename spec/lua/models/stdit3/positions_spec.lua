@@ -15,7 +15,7 @@ describe("models.stdit3.positions", function()
     return prog:get("a"):totable(), prog:get("b"):totable()
   end
 
-  it("has exact position tables, or such of bf16 sizes and frequencies", function()
+  it("has exact position tables, or those of bf16 sizes and frequencies", function()
     assert.near((480 * 854) ^ 0.5 / 512, positions.scale(480, 854, 512), 1e-12)
     assert.near((480 * 856) ^ 0.5 / 512, positions.scale(480, 854, 512, true), 1e-12)
     for _, rounded in ipairs{false, true} do
@@ -37,7 +37,7 @@ describe("models.stdit3.positions", function()
     end
   end)
 
-  it("has exact rotations, or such of bf16 frequencies and angles, in bf16", function()
+  it("has exact rotations, or those of bf16 frequencies and angles, in bf16", function()
     for _, rounded in ipairs{false, true} do
       local function hold(x) return rounded and nn.round_bf16(x) or x end
       local cos, sin = table_of(function(g) return positions.rotation(g, 40, 6, rounded) end)
@@ -45,7 +45,7 @@ describe("models.stdit3.positions", function()
         for k = 0, 2 do
           local angle = hold(frame * hold(10000 ^ (-k / 3)))
           local at = frame * 3 + k + 1
-          -- one step of bf16 where the f32 cosine lies between two of them
+          -- one step of bf16, when the f32 cosine is halfway between two of them
           local tolerance = rounded and 2 ^ -9 or 1e-5
           assert.near(hold(math.cos(angle)), cos[at], tolerance)
           assert.near(hold(math.sin(angle)), sin[at], tolerance)

@@ -1,4 +1,4 @@
---- Weights of PixArt-Sigma land where STDiT3 wants them; null captions are cut or continued.
+--- Weights of PixArt-Sigma are read into STDiT3; null captions are shortened or extended.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -12,20 +12,20 @@ local stdit3 = require "moonreel.models.stdit3"
 local layout = map.layouts[1]
 
 describe("weights of PixArt-Sigma", function()
-  it("are known by their one kind of blocks", function()
+  it("are recognised by their single kind of blocks", function()
     assert.is_truthy(layout.is { ["blocks.0.scale_shift_table"] = true })
     assert.is_falsy(layout.is { ["blocks.0.scale_shift_table"] = true,
       ["spatial_blocks.0.scale_shift_table"] = true })
     assert.is_falsy(layout.is { ["blocks.0.w"] = true })
   end)
 
-  it("land one by one", function()
+  it("are read one by one", function()
     local params = G.params "f32"
     stdit3.new(params, { depth = 2, hidden_size = 16, num_heads = 2, patch_size = { 1, 2, 2 },
       in_channels = 4, caption_channels = 6, model_max_length = 3, input_sq_size = 512,
       mlp_ratio = 4, pred_sigma = true, qk_norm = true })
     params:seal()
-    -- a file with what such a model has of images, and the positions that it computes
+    -- a file with the tensors of such an image model, and with positions, which are computed
     local rows, given, keep = {}, {}, {}
     local function put(name, t)
       keep[#keep + 1] = t
@@ -65,7 +65,7 @@ describe("weights of PixArt-Sigma", function()
     assert.is_false(base.exists(path))
   end)
 
-  it("get a time axis for their kernel, where a token is one frame", function()
+  it("get a time axis in their convolution when a token has one frame", function()
     local fit = map.fit["x_embedder.proj.weight"]
     local kernel = T.new("f32", { 8, 4, 2, 2 })
     local t, how = fit(kernel, { 8, 4, 1, 2, 2 })

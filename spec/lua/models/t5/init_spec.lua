@@ -1,4 +1,4 @@
---- T5 as a recipe names it: its sizes without its weights, and inputs of the step.
+--- T5 in a recipe: its sizes without its weights, and its inputs to the step.
 -- Covers: lua/moonreel/models/t5/init.lua
 local G = require "moonreel.core.graph"
 local fails = require "spec.support.fails"
@@ -6,7 +6,7 @@ local folder = require "spec.support.folder"
 local t5 = require "moonreel.models.t5"
 local weights = require "datasets.demo.weights"
 
-describe("the text encoder t5 of a recipe", function()
+describe("the text encoder t5", function()
   local dir, path
   setup(function() dir, path = folder.around(weights.t5, 1) end)
   teardown(function() dir:remove() end)
@@ -16,7 +16,7 @@ describe("the text encoder t5 of a recipe", function()
       { dtype = dtype or "f32" })
   end
 
-  it("has the width of config.json, or of a released one that is not there", function()
+  it("has the width of config.json, or of the released model when that is missing", function()
     local here = new(path, 7)
     assert.same({ true, 32, 7, "f32" }, { here.apart, here.width, here.max_length, here.dtype })
     local known = new("DeepFloyd/t5-v1_1-xxl", 300, "bf16")
@@ -24,7 +24,7 @@ describe("the text encoder t5 of a recipe", function()
     assert.equal(768, new("some/t5-v1_1-base/", 300).width)
   end)
 
-  it("gives the step features and how many of them are in use", function()
+  it("passes features and the number of used tokens to the step", function()
     local g = G.graph(G.params "f32":seal())
     local inputs = new(path, 7):inputs(g, 3)
     assert.same({ { 3, 7, 32 }, { 3 } }, { inputs.y.shape, inputs.len.shape })

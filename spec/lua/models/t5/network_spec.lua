@@ -1,5 +1,5 @@
---- Layers of T5: buckets of distances, and that position biases, lengths and norms are what they
--- are said to be. Numbers of the reference: make golden.
+--- Layers of T5: buckets of distances, position biases, lengths and norms. Reference values: make
+-- golden.
 -- Covers: lua/moonreel/models/t5/network.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -14,7 +14,7 @@ local SIZES = { d_model = 8, d_kv = 4, d_ff = 12, num_layers = 2, num_heads = 2,
 describe("buckets of distances", function()
   local bucket = network.bucket(32, 128)
 
-  it("are one each for near keys, wider for far ones, and the last for all beyond", function()
+  it("hold one distance each for near keys, more for far ones, and the last all others", function()
     local seen = {}
     for rel = -7, 7 do
       seen[#seen + 1] = bucket(rel)
@@ -29,10 +29,10 @@ describe("buckets of distances", function()
   end)
 end)
 
-describe("the layers", function()
+describe("layers of T5", function()
   local device <const> = E.device("cpu", 1)
 
-  -- run nodes over random weights; set changes some of them
+  -- runs nodes over random weights; `set` changes some of them
   local function run(declare, nodes, given, set)
     local params = G.params "f32"
     local layers = declare(params)
@@ -56,7 +56,7 @@ describe("the layers", function()
     return prog:get "out"
   end
 
-  it("give each head the bias of a distance", function()
+  it("add the bias of a distance in each head", function()
     local rows = {}
     for i = 0, 63 do
       rows[i + 1] = i
@@ -154,7 +154,7 @@ describe("the layers", function()
     return x
   end
 
-  it("are, in a block, what the formulas say", function()
+  it("compute, in a block, what the formulas say", function()
     local L, given, weights = 5, {}, {}
     given.x = T.new("f32", { 1, 1, L, 8 }):fill_normal(1, "x")
     given.bias = T.new("f32", { 2, L, L }):fill_normal(2, "bias")
@@ -186,7 +186,7 @@ describe("the layers", function()
         len = len and T.from({ 1 }, { len }, "i32") })
   end
 
-  it("see nothing behind the length, and everything without one", function()
+  it("ignore tokens after the length, and use all tokens without a length", function()
     local x = T.new("f32", { 1, 1, 20, 8 }):fill_normal(1, "x")
     local other = x:clone()
     other:slice(2, 15, 20):copy_from(T.new("f32", { 1, 1, 5, 8 }):fill_normal(2, "x"))

@@ -1,5 +1,5 @@
---- Sizes of T5 encoders: config.json and tensors agree, or the field, the tensor and both values
--- are reported.
+--- Sizes of T5 encoders: config.json and tensors must agree; otherwise the field, the tensor and
+-- both values are reported.
 -- Covers: lua/moonreel/models/t5/sizes.lua lua/moonreel/models/t5/weights.lua
 -- lua/moonreel/embed/source.lua
 local base = require "moonreel.core.base"
@@ -27,7 +27,7 @@ describe("sizes of a T5 encoder", function()
     return source.open(from, enc), enc
   end
 
-  it("are those of config.json and of the tensors", function()
+  it("are read from config.json and from the tensors", function()
     local _ <close>, one = open(path)
     for field, value in pairs(weights.t5_config) do
       if type(value) == "number" then
@@ -54,14 +54,14 @@ describe("sizes of a T5 encoder", function()
     relative_attention_max_distance = { -1, "relative_attention_max_distance is %-1; expected a "
       .. "size" },
   } do
-    it("that config.json tells otherwise are refused: " .. field, function()
+    it("that config.json contradicts are refused: " .. field, function()
       with(field, row[1])
       local problem = fails("MR_E_CKPT", row[2], open, path)
       assert.matches("/config%.json: ", tostring(problem))
     end)
   end
 
-  it("need every tensor, and an encoder", function()
+  it("require all tensors of an encoder", function()
     with("d_model", 32)
     local rows, keep = weights.t5_tensors(weights.t5_config, "f32", 1)
     assert.equal(#rows, #keep)

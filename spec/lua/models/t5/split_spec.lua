@@ -1,5 +1,5 @@
---- Ranks that share the layers of a T5 give the features of one rank, with all weights in memory
--- and block by block, and send what the table of splits says.
+--- Ranks that share the layers of a T5 compute the features of one rank, with all weights in memory
+-- and block by block, and send the bytes of the table of splits.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/models/t5/network.lua lua/moonreel/models/t5/init.lua
 --   lua/moonreel/models/features.lua lua/moonreel/embed/source.lua
@@ -7,8 +7,8 @@ local folder = require "spec.support.folder"
 local rank_cases = require "spec.support.rank_cases"
 local weights = require "datasets.demo.weights"
 
--- A case is ranks, residency, what padding does, places of a text, captions; its numbers the error
--- of features, bytes sent, bytes of weights.
+-- A case has ranks, residency, effect of padding, positions of a text, captions. Its numbers are
+-- the error of features, bytes sent, bytes of weights.
 local CASES = [[
 local cases, embed, split = require "spec.support.rank_cases", require "moonreel.embed",
   require "moonreel.nn.split"
@@ -53,7 +53,7 @@ describe("ranks that share layers of T5", function()
   teardown(function() dir:remove() end)
 
   for name, rest in LIST:gmatch "([^\n]+): ([^\n]+)\n" do
-    it("give the features of one rank: " .. name, function()
+    it("compute the features of one rank: " .. name, function()
       assert.equal(0, done.exit, done.output)
       local ranks = tonumber(rest:match "%d")
       assert.equal(ranks * WIDTH, #rows[name], done.output)
@@ -66,8 +66,8 @@ describe("ranks that share layers of T5", function()
   end
 
   it("send two sums of all tokens in a layer", function()
-    -- 30 places, 32 wide, through 3 layers: of two ranks each sends half of them to add up and half
-    -- to gather, and gathers what ends the last layer
+    -- 30 positions, 32 wide, through 3 layers: each of two ranks sends half of them to add up and
+    -- half to gather, and gathers after the last layer
     local half, all = 15 * 32 * 4, rows["by 2, padded"]
     assert.same({ (3 * 2 * 2 + 1) * half, (3 * 2 * 2 + 1) * half }, { all[2], all[WIDTH + 2] })
   end)

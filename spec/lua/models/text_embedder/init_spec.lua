@@ -1,4 +1,4 @@
---- The type text_embedder: which encoder it is, and how that takes captions.
+--- The type text_embedder: which encoder it is, and how that encodes captions.
 -- Covers: lua/moonreel/models/text_embedder/init.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -15,7 +15,7 @@ describe("the text encoder text_embedder", function()
       { dtype = "f32" })
   end
 
-  it("is what config.json says, whatever the name of the folder", function()
+  it("is the encoder of config.json, whatever the name of the folder", function()
     weights.t5(dir.path .. "/openai", 1)
     weights.clip(dir.path .. "/words", 1)
     local t5 = new(dir.path .. "/openai", 40)
@@ -25,7 +25,7 @@ describe("the text encoder text_embedder", function()
     assert.equal(20, new(dir.path .. "/words", 20).max_tokens)
   end)
 
-  it("is no second encoder where it is a T5: both folders have their place", function()
+  it("refuses a T5 as second encoder, because both folders have fixed roles", function()
     weights.t5(dir.path .. "/no_clip", 1)
     local s = require("moonreel.settings").bake("opensora-2.0/train/stage1",
       { "clip.from_pretrained=" .. dir.path .. "/no_clip" })
@@ -34,7 +34,7 @@ describe("the text encoder text_embedder", function()
       require("moonreel.models.pipeline").of, s, "f32")
   end)
 
-  it("is what the name says where there is no file", function()
+  it("is the encoder of the folder's name when it has no file", function()
     assert.equal(768, new("openai/clip-vit-large-patch14").width)
     assert.equal(4096, new("google/t5-v1_1-xxl").width)
     fails("MR_E_RECIPE", "type = text_embedder needs from_pretrained", new)
