@@ -37,7 +37,7 @@ function command.run(args)
     print(require("moonreel.core.json").encode(sum))
   end
   if sum.passed + sum.failed == 0 then
-    io.stderr:write(("moonreel: golden: %s: nothing was compared, %d files were skipped; expected "
+    io.stderr:write(("moonreel: golden: %s: nothing was compared (files skipped: %d); expected "
       .. "files of reference numbers, .safetensors or .json; try: spec/golden\n"):format(dir,
       sum.skipped))
   end

@@ -76,7 +76,7 @@ function build.load(f, options, change, dtype)
   local run = E.new(build.device(), params, options)
   local region = run:has("master") and "master" or "w"
   for _, p in ipairs(list) do
-    run:set_param(region, p.name, weights:tensor(p.name))
+    run:set_param(p.frozen and "frozen" or region, p.name, weights:tensor(p.name))
   end
   run:refresh()
   return {net = net, params = params, run = run, config = config, weights = weights}

@@ -211,7 +211,7 @@ local function train_steps(f, result)
   local update = optim.new(m.run, m.params)
   local frozen = {}
   for _, p in ipairs(m.params:list()) do
-    frozen[p.name] = p.frozen or p.buffer
+    frozen[p.name] = p.frozen
     if not frozen[p.name] then
       m.run:set_param("ema", p.name, m.weights:tensor(p.name))
     end
