@@ -1,5 +1,5 @@
---- Visual conditions: what they give, for which clips, and how they are drawn. Numbers of the
--- reference: make golden (condition_*).
+--- Visual conditions: the frames that they give, for which clips, and how they are drawn. Reference
+-- values: make golden (condition_*).
 -- Covers: lua/moonreel/diffusion/condition.lua
 local T = require "moonreel.core.tensor"
 local condition = require "moonreel.diffusion.condition"
@@ -23,12 +23,12 @@ describe("visual conditions", function()
     assert.equal("0+9<0+33", text("v2v_head", 18, 69, true))
     assert.equal("9+9<36+33", text("v2v_tail", 18, 69, true))
     assert.equal("1+17<4+65", text("v2v_tail_easy", 18, 69, true))
-    -- of an autoencoder that is not causal they are part of the clip's latent
+    -- of an autoencoder that is not causal are part of the clip's latent
     assert.equal("0+8<0+32s", text("v2v_head", 18, 72, false))
     assert.equal("17+1<71+1", text("i2v_tail", 18, 72, false))
   end)
 
-  it("are left out where a clip is too short, and the recipe stays as it is", function()
+  it("are left out when a clip is too short, without a change of the recipe", function()
     local all = { { "t2v", 1 }, { "v2v_head", 3 }, { "v2v_tail_easy", 4 } }
     local function left(latent, causal)
       local names = {}
@@ -54,7 +54,7 @@ describe("visual conditions", function()
     assert.is_nil(condition.draw({}, 0.5))
   end)
 
-  it("leave given ends out of a loss, unless they go on inside", function()
+  it("exclude given ends from a loss, unless they continue inside", function()
     local function counted(row)
       local mask, out = {}, {}
       for i = 1, #row do
@@ -73,7 +73,7 @@ describe("visual conditions", function()
     assert.equal("1111", counted "....")
   end)
 
-  it("stand beside their mask in all copies but the third, and are put back", function()
+  it("are joined with their mask in all copies but the third, and are put back", function()
     local dims = { 2, 1, 3, 1, 2 }
     local given = { { { at = 2, z = T.from({ 1, 1, 1, 2 }, { 7, 8 }) } }, {} }
     local function rows(copies)
@@ -96,7 +96,7 @@ describe("visual conditions", function()
     assert.same({ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 8 }, z:totable())
   end)
 
-  it("are known by name", function()
+  it("are found by name", function()
     assert.equal(8, #condition.names())
     fails("MR_E_RECIPE", "condition_config: 'v2v_half' is not a kind of condition; expected one "
       .. "of i2v_head, i2v_loop, i2v_tail, t2v, v2v_head, v2v_head_easy, v2v_tail, v2v_tail_easy",

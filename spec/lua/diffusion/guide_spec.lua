@@ -1,4 +1,4 @@
---- Guidance by text and by image apart. Numbers of the reference: make golden (denoise_*).
+--- Separate guidance by text and by image. Reference values: make golden (denoise_*).
 -- Covers: lua/moonreel/diffusion/guide.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -9,7 +9,7 @@ describe("guidance", function()
   local o = { guidance = 7, guidance_img = 3, text_osci = true, image_osci = true,
     scale_temporal_osci = true }
 
-  it("is 1 at every other step from the eleventh on, where it oscillates", function()
+  it("is 1 at each other step from the eleventh on, when it oscillates", function()
     assert.same({ 7, 3 }, { guide.scales(o, 9) })
     assert.same({ 7, 3 }, { guide.scales(o, 10) })
     assert.same({ 1, 1 }, { guide.scales(o, 11) })
@@ -17,7 +17,7 @@ describe("guidance", function()
       11) })
   end)
 
-  it("grows over the frames of a clip that an image begins, less with every step", function()
+  it("grows over the frames of a clip that an image begins, less with each step", function()
     assert.same({ 1, 2, 3 }, guide.image(o, "i2v_head", 0, 10, 3))
     assert.same({ 1, 1.5, 2 }, guide.image(o, "i2v_head", 5, 10, 3))
     assert.same({ 3, 3, 3 }, guide.image(o, "t2v", 0, 10, 3))
@@ -41,7 +41,7 @@ describe("guidance", function()
     assert.same({ 22, 32 }, prog:get("mixed"):totable())
   end)
 
-  it("mixes two predictions where no condition is given", function()
+  it("mixes two predictions without a condition", function()
     local params = G.params("f32"):seal()
     local run <close>, g = E.new(E.device("cpu", 1), params, {}), G.graph(params)
     local v = g:input("v", "f32", { 2, 1, 2, 1, 1 })

@@ -1,9 +1,9 @@
---- Which lengths the timestep transform of Open-Sora 1.2 loses.
+--- Lengths that the timestep transform of Open-Sora 1.2 cannot train.
 local lengths = require "moonreel.diffusion.lengths"
 local rflow = require "moonreel.diffusion.rflow"
 
 describe("diffusion.lengths", function()
-  it("are those whose ratio is 0, and no others", function()
+  it("lists those whose ratio is 0, and no others", function()
     local given = { compat = "opensora-1.2", use_timestep_transform = true }
     for frames = 1, 40 do
       local ratio = rflow.ratio_of({ compat = given.compat, scheduler = { transform_scale = 1,
@@ -16,7 +16,7 @@ describe("diffusion.lengths", function()
       lengths.lost(given, 16))
   end)
 
-  it("are empty without compat, without the transform, and with a fixed shift", function()
+  it("is empty without compat, without the transform, and with a fixed shift", function()
     for _, given in ipairs { { use_timestep_transform = true }, { compat = "opensora-1.2" },
         { compat = "opensora-1.2", use_timestep_transform = true, shift = 2 } } do
       assert.is_nil(lengths.lost(given, 5))

@@ -8,7 +8,7 @@ local function draws(units)
 end
 
 describe("diffusion.mask", function()
-  it("clears the frames a strategy names", function()
+  it("clears the frames of a strategy", function()
     local function one(name, T)
       return table.concat(mask.draw(mask.new{{name, 1}}, T, draws{0.3}))
     end
@@ -22,22 +22,22 @@ describe("diffusion.mask", function()
     assert.equal("00000011", one("random", 8))
   end)
 
-  it("leaves the last frame to noise where chance would clear all", function()
+  it("leaves the last frame as noise when all would be cleared", function()
     assert.equal("0001", table.concat(mask.draw(mask.new{{"random", 1}}, 4, draws{0.3})))
   end)
 
-  it("leaves a still and too short a clip alone", function()
+  it("leaves a still and a clip that is too short unchanged", function()
     assert.equal("1", table.concat(mask.draw(mask.new{{"image_head", 1}}, 1, draws{0.3})))
     assert.equal("111", table.concat(mask.draw(mask.new{{"quarter_head", 1}}, 3, draws{0.3})))
   end)
 
-  it("gives the rest of the probability to identity", function()
+  it("assigns the rest of the probability to identity", function()
     local list = mask.new{{"image_head", 0.25}}
     assert.equal("identity", list[2][1])
     assert.near(0.75, list[2][2], 1e-12)
   end)
 
-  it("takes strategies in the order of the reference, which the draws walk", function()
+  it("orders strategies as the reference does, for the same draws", function()
     local names = { "random", "intepolate", "quarter_random", "quarter_head", "quarter_tail",
       "quarter_head_tail", "image_random", "image_head", "image_tail", "image_head_tail",
       "identity" }
@@ -48,7 +48,7 @@ describe("diffusion.mask", function()
       list[i] = { name, i / 66 }
     end
     assert.same(list, mask.from_map(map))
-    -- a draw falls into the strategy whose interval holds it
+    -- a draw selects the strategy whose interval contains it
     local halves = mask.from_map { image_tail = 0.25, image_head = 0.5 }
     local function drawn(u) return table.concat(mask.draw(halves, 4, draws{u})) end
     assert.same({ "0111", "0111", "1110", "1110", "1111" },

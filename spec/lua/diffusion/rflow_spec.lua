@@ -16,13 +16,13 @@ describe("diffusion.rflow", function()
     assert.are_not.equal(rflow.draw_t(config, 42, 1, 3), rflow.draw_t(config, 42, 1, 4))
   end)
 
-  it("leaves times where ratio is 1 and moves them towards noise above", function()
+  it("keeps times at a ratio of 1 and moves them towards noise above", function()
     assert.near(300, rflow.transform(300, 1), 1e-9)
     assert.near(2000 * 0.3 / 1.3, rflow.transform(300, 2), 1e-9)
     assert.near(1000, rflow.transform(1000, 5), 1e-9)
   end)
 
-  it("counts frames as the reference only under compat", function()
+  it("counts latent frames as the reference does under compat only", function()
     local size = {height = 512, width = 512, frames = 6, latent_frames = 6}
     assert.near(6 ^ 0.5, rflow.ratio(size, {}), 1e-12)
     assert.equal(0, rflow.ratio(size, {compat = true}))
@@ -41,15 +41,15 @@ describe("diffusion.rflow", function()
     local exact = (480 * 854 / 512 ^ 2) ^ 0.5 * 15 ^ 0.5 * 0.5
     assert.near(exact, ratio(nil, "bf16"), 1e-12)
     assert.near(exact, ratio("opensora-1.2", "f32"), 1e-12)
-    -- 480 x 856 is 411,648 in bf16, 1.570 of the square 1.5703125, its root 1.25;
-    -- the root of 15 is 3.875, their product 4.84375
+    -- 480 x 856 is 411,648 in bf16, 1.570 of the square 1.5703125, its root 1.25; the root of 15 is
+    -- 3.875, their product 4.84375
     assert.equal(4.84375 / 2, ratio("opensora-1.2", "bf16"))
     scheduler.shift = 2
     assert.equal(2, ratio(nil, "f32"))
     assert.is_nil((rflow.ratio_of({scheduler = {}}, "f32", size)))
   end)
 
-  it("rounds in a schedule what it rounds in a time", function()
+  it("rounds the times of a schedule as it rounds a time", function()
     local function third(x) return math.floor(3 * x + 0.5) / 3 end
     for i, t in ipairs(rflow.schedule(4, 2.2, third)) do
       assert.equal(rflow.transform(1000 * (1 - (i - 1) / 4), 2.2, third), t)
@@ -57,11 +57,11 @@ describe("diffusion.rflow", function()
     assert.are_not.equal(rflow.schedule(4, 2.2, third)[2], rflow.schedule(4, 2.2)[2])
   end)
 
-  it("runs from pure noise down", function()
+  it("decreases from pure noise", function()
     assert.same({1000, 750, 500, 250}, rflow.schedule(4))
   end)
 
-  it("lets a frame start when t falls to its strength, and noises it once", function()
+  it("starts a frame when t falls to its strength, and adds noise to it once", function()
     local mask = {{1, 0.4, 0}}
     local noised = rflow.noised(mask)
     local add, active = rflow.frame_state(mask, {600}, noised)
@@ -90,7 +90,7 @@ describe("diffusion.rflow", function()
     return z:totable(), seen.copies
   end
 
-  it("moves by the guided velocity: null + guidance x (text - null), over all of the time",
+  it("moves by the guided velocity null + guidance x (text - null) over the whole time",
     function()
     local z, copies = three_steps(3, 0.5, 0.125)
     assert.equal(2, copies)

@@ -1,4 +1,4 @@
---- The flow of Open-Sora 2.0. Numbers of the reference: make golden (timesteps, train_*).
+--- The flow of Open-Sora 2.0. Reference values: make golden (timesteps, train_*).
 -- Covers: lua/moonreel/diffusion/shifted.lua lua/moonreel/diffusion/flow.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -36,12 +36,12 @@ local function losses(x0, noise, t, pred, mask)
 end
 
 describe("the flow of 2.0", function()
-  it("is found by its name, and rectified flow without one", function()
+  it("is found by its name; rectified flow is the default", function()
     assert.equal(shifted, flow.of "moonreel.diffusion.shifted")
     assert.equal(require "moonreel.diffusion.rflow", flow.of(nil))
   end)
 
-  it("refuses times of another flow", function()
+  it("refuses fields about times of another flow", function()
     local function check(scheduler)
       shifted.check { scheduler = scheduler, model = { type = "flux" } }
     end
@@ -55,7 +55,7 @@ describe("the flow of 2.0", function()
     end
   end)
 
-  it("draws times that are uniform, whatever the size, where a recipe asks for them", function()
+  it("draws uniform times for all sizes on request", function()
     local given, sum, most = { train_times = "uniform" }, 0, 0
     for key = 1, 400 do
       local t = shifted.draw(given, pipe_of(2), size, 7, key, 2)
@@ -68,7 +68,7 @@ describe("the flow of 2.0", function()
       shifted.draw(given, pipe_of(1, "bf16"), { latent = { 4, 1, 2, 2 } }, 7, 5, 2))
   end)
 
-  it("draws a time for a sample that moves with the latent's size", function()
+  it("draws a time for a sample that depends on the latent's size", function()
     local n = base.random_normal(7, "t", 11, 2)
     local function draw(given, patch, dtype)
       return shifted.draw(given, pipe_of(patch, dtype), size, 7, 11, 2)
@@ -83,7 +83,7 @@ describe("the flow of 2.0", function()
     assert.are_not.equal(draw({}, 2), shifted.draw({}, pipe_of(2), size, 7, 12, 2))
   end)
 
-  it("mixes by time with noise that stays at 0, and is off from (1 - sigma) noise - x0", function()
+  it("mixes with noise by time, with target (1 - sigma) noise - x0", function()
     local x0, noise, t = { 1, 2, -1, 3 }, { 0.5, -1, 2, 4 }, { 250, 1000 }
     local pred = { 0, 1, -1, 2 }
     local loss, per_sample, x_t = losses(x0, noise, t, pred)
@@ -99,7 +99,7 @@ describe("the flow of 2.0", function()
     assert.near(sums[1] + 0.5 * sums[2], loss, 1e-6)
   end)
 
-  it("has times of a rendering that move by the size, by a factor, or stay", function()
+  it("shifts times of a rendering by the size, by a factor, or not at all", function()
     local function times(patch, request)
       request.steps = 4
       return shifted.times({}, pipe_of(patch), size, request)
@@ -116,7 +116,7 @@ describe("the flow of 2.0", function()
     assert.same({ 1000, 750, 500, 250, 0 }, times(2, { shift = false, flow_shift = 3 }))
   end)
 
-  -- the last z of steps with a model that says what it is asked; seen: rows of its inputs
+  -- the last z of steps with a model that returns its text input; seen: rows of its inputs
   local function steps(copies, guided, takes_guidance)
     local g, seen = G.graph(), {}
     shifted.step(g, { dims = { 1, 1, 2, 1, 1 }, copies = copies, predict = function(z, t)
@@ -138,7 +138,7 @@ describe("the flow of 2.0", function()
     return z:totable(), seen
   end
 
-  it("steps from noise to 0 by the guided velocity, all copies at one time", function()
+  it("steps from noise to 0 by the guided velocity, all copies at the same time", function()
     local z, seen = steps(3, { guidance = 5, guidance_img = 4 })
     -- 1 + 4 (2 - 1) + 5 (3 - 2) over a time of -1
     assert.near(-10, z[1], 1e-5)
@@ -152,7 +152,7 @@ describe("the flow of 2.0", function()
     assert.near(-7, z[1], 1e-5)
     z = steps(1, { guidance = 5 })
     assert.near(-3, z[1], 1e-5)
-    -- a model that takes the guidance
+    -- a model that has an input for guidance
     z = steps(1, { guidance = 5 }, true)
     assert.near(-8, z[1], 1e-5)
   end)

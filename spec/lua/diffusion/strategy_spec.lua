@@ -1,4 +1,4 @@
---- The grammar of mask_strategy, what it makes of latents, and which group a mistake is in;
+--- The grammar of mask_strategy, its effect on latents, and errors with their group;
 -- spec/golden/mask_strategy.safetensors has the reference's own cases.
 local T = require "moonreel.core.tensor"
 local strategy = require "moonreel.diffusion.strategy"
@@ -27,7 +27,7 @@ local function applied(text, frames, options)
 end
 
 describe("mask_strategy", function()
-  it("fills what is missing from the right", function()
+  it("fills missing fields from the right with defaults", function()
     local g = strategy.parse "0;1, 2,-5,3,2,0.4"
     assert.same({ 0, 0, 0, 0, 1, 0 }, { g[1].loop, g[1].reference, g[1].from, g[1].to, g[1].length,
       g[1].edit })
@@ -37,7 +37,7 @@ describe("mask_strategy", function()
     assert.same({}, strategy.parse(nil))
   end)
 
-  it("names the group and the field that are wrong", function()
+  it("reports the group and the field that are wrong", function()
     assert.matches("^.*mask_strategy, group 2 '0,x': reference is 'x'; expected a whole number",
       message(strategy.parse, "0;0,x"))
     assert.matches("group 1 '0,,1': reference is ''", message(strategy.parse, "0,,1"))
@@ -52,20 +52,20 @@ describe("mask_strategy", function()
     assert.matches("reference %-2; expected 0 or more", message(strategy.parse, "0,-2"))
   end)
 
-  it("takes frames of references and says how much of them is kept", function()
+  it("copies frames of references and sets how much of them is kept", function()
     local z, mask = applied("0,0,1,2,2;0,1,0,-1,1,0.5", 6,
       { references = { clip(4, 100), clip(1, 200) } })
     assert.same({ 0, 1, 101, 102, 4, 200 }, z)
     assert.same({ 1, 1, 0, 0, 1, 0.5 }, mask)
   end)
 
-  it("takes no more than target and reference hold", function()
+  it("copies no more frames than target and reference have", function()
     assert.same({ 0, 1, 2, 3, 103, 104 },
       (applied("0,0,3,4,9", 6, { references = { clip(9, 100) } })))
     assert.same({ 0, 101, 2, 3 }, (applied("0,0,-1,1,9", 4, { references = { clip(2, 100) } })))
   end)
 
-  it("writes groups in their order, those of the loop alone", function()
+  it("writes groups in their order, only those of the loop", function()
     local z, mask = applied("0,0,0,0,2;1,0,0,3,1;0,1,0,1,1,1", 4,
       { references = { clip(4, 100), clip(1, 200) } })
     assert.same({ 100, 200, 2, 3 }, z)
@@ -81,7 +81,7 @@ describe("mask_strategy", function()
     assert.same({ 9, 100, 104 }, { z[10], z[11], z[15] })
   end)
 
-  it("refuses what points outside", function()
+  it("refuses indices out of range", function()
     local one = { references = { clip(4, 100) } }
     assert.matches("group 2 '0,1': reference 1, but there are only 1, counted from 0",
       message(applied, "0;0,1", 4, one))
@@ -93,7 +93,7 @@ describe("mask_strategy", function()
       message(applied, "0", 12, { references = one.references, align = 5 }))
   end)
 
-  it("goes on from the end of the clip before", function()
+  it("continues from the end of the clip before", function()
     local g = strategy.continue(2, 1, 5, 0.25)
     assert.same({ 2, 1, -5, 0, 5, 0.25 }, { g.loop, g.reference, g.from, g.to, g.length, g.edit })
   end)

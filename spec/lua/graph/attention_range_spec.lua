@@ -1,4 +1,4 @@
---- Attention whose scores are far from zero: what bf16 makes of it is finite and near f32's.
+--- Attention with large scores in bf16 has finite results near those of f32.
 -- Covers: core/op/attention_amx.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -10,8 +10,8 @@ local process = require "moonreel.core.process"
 -- some keys of a tile do not exist
 local B <const>, N <const>, M <const>, HEADS <const>, D <const> = 3, 40, 56, 2, 16
 local NAMES <const> = { "o", "lse", "dq", "dk", "dv" }
--- of the largest element; where one key has all the weight, gradients of scores are what rounding
--- to bf16 leaves of a difference
+-- Relative to the largest element. When one key has all the weight, gradients of scores are the
+-- rounding error of a difference in bf16.
 local OFF <const> = { o = 0.02, lse = 0.02, dq = 2, dk = 2, dv = 0.02 }
 
 local function normal(shape, seed, scale)
@@ -23,7 +23,7 @@ local function normal(shape, seed, scale)
   return T.from(shape, T.from(shape, list, "bf16"):totable(), "f32")
 end
 
--- outputs of attention and its gradient by name; queries and keys are so large
+-- outputs of attention and its gradient by name; queries and keys have this size
 local function results(device, dtype, scale)
   local params = G.params(dtype)
   params:add { name = "unused", shape = { 1 }, init = { kind = "zeros" } }
@@ -55,9 +55,9 @@ local function results(device, dtype, scale)
   return found
 end
 
-describe("attention of bf16 with scores far from zero", function()
+describe("attention in bf16 with large scores", function()
   for _, name in ipairs { "cpu", "cudaemu" } do
-    -- sanitizers build no emulated GPU
+    -- builds with sanitizers have no emulated GPU
     local there = name == "cpu" or base.exists((process.program():gsub("[^/]*$",
       "libmoonreel_cudaemu.so")))
     local test = there and it or pending

@@ -13,8 +13,9 @@ local fails = dofile "spec/support/fails.lua"
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
 --- A small network with views, a join, broadcasting, a shared weight and blocks. Returns outputs by
--- name. Weights are read in place, or gathered first: each from a copy of the 64 elements
--- before it and those up to its end. With `offload` some wait in host memory for the backward pass.
+-- name. Weights are read in place, or gathered first: each from a copy of the 64 elements before
+-- it and those up to its end. With `offload` some values wait in host memory for the backward
+-- pass.
 local function run(options, recompute, micro_steps, gathered, offload)
   local dev <close> = E.device(device, 2)
   local params <close> = G.params("f32")
@@ -118,7 +119,7 @@ describe("graph.backward", function()
     end
   end)
 
-  it("gives the same bits from gathered weights, gathered again in repeated blocks", function()
+  it("computes the same bits from gathered weights, gathered again in repeated blocks", function()
     local plain = run({}, false)
     for _, recompute in ipairs { false, true } do
       local other = run({}, recompute, 1, true)
@@ -131,7 +132,7 @@ describe("graph.backward", function()
     end
   end)
 
-  it("gives the same bits from what waited in host memory, and needs less on the device", function()
+  it("computes the same bits from values that waited on the host, in less memory", function()
     for _, options in ipairs { {}, { no_cheap = true }, { no_inplace = true } } do
       for _, recompute in ipairs { false, true } do
         local plain, other = run(options, recompute), run(options, recompute, 1, false, true)
@@ -139,14 +140,15 @@ describe("graph.backward", function()
         assert.are.same(plain.dx, other.dx)
         assert.are.same(plain.grad, other.grad)
         assert.equal(0, plain.pinned)
-        -- h is [2, 3, 12] and y [2, 6, 4], f32, in granules of 64 bytes; each goes and comes once
+        -- h is [2, 3, 12] and y [2, 6, 4], f32, in granules of 64 bytes; each is copied out and
+        -- back once
         assert.equal(320 + 192, other.pinned)
         local _, away = other.text:gsub("copy +%%%d+@host:", "")
         local _, back = other.text:gsub("copy +%%%d+@s[^\n]*<%- %%%d+@host:", "")
         assert.same({ 2, 2 }, { away, back })
       end
     end
-    -- a row of large values, each needed again: all but the one at work wait elsewhere
+    -- a chain of large values, each needed again: all but the current one wait on the host
     local peaks = {}
     for _, offload in ipairs { false, true } do
       local dev <close> = E.device(device, 1)
@@ -169,7 +171,7 @@ describe("graph.backward", function()
       table.concat(peaks, " "))
   end)
 
-  it("keeps of a join that is repeated the part that is saved, and nothing beside it", function()
+  it("keeps only the saved part of a join that is repeated", function()
     local ROWS, WIDTH, BLOCKS = 512, 16, 6
     -- each block joins `kept` with four times as much that it repeats
     local function measured(recompute, save)
@@ -210,14 +212,14 @@ describe("graph.backward", function()
       assert.same({ whole.loss, whole.dx, whole.grad }, { other.loss, other.dx, other.grad })
     end
     local part = ROWS * WIDTH * 4
-    -- six parts of each block at least; a device may hold workspaces beside them
+    -- six parts of each block at least; a device may need workspaces, too
     assert.is_true(again.arena + BLOCKS * 6 * part <= whole.arena)
     -- one part of five of each block, and no more
     assert.is_true(saved.arena <= again.arena + BLOCKS * part,
       ("%d, then %d"):format(again.arena, saved.arena))
   end)
 
-  it("has two copies of what waits in host memory on their way at a time", function()
+  it("copies at most two values to host memory at a time", function()
     local g <close> = G.graph(nil, { no_cheap = true })
     local x = g:input("x", "f32", { 64 })
     local y = x
@@ -235,17 +237,17 @@ describe("graph.backward", function()
     end
     assert.same({
       "compute", "d2h  waits for 0", "compute", "d2h  waits for 2",
-      -- compute goes on when the copy before the newest is over
+      -- compute continues when the copy before the newest is over
       "compute  waits for 1", "d2h  waits for 4", "compute  waits for 3", "compute  waits for 5",
       "compute", "compute", -- the gradient of the loss
-      -- the first comes back at once, others beside the gradient that needs the one before
+      -- the first is copied back at once, others during the gradient that needs the one before
       "h2d  waits for 5", "compute  waits for 10", "h2d  waits for 9", "compute  waits for 12",
       "h2d  waits for 11", "compute  waits for 14", "compute",
       "d2h  waits for 7", "d2h  waits for 16", -- the outputs
     }, steps)
   end)
 
-  it("lets what a block begins with go to host memory together", function()
+  it("copies the inputs of a block to host memory together", function()
     local g <close> = G.graph(nil, { no_cheap = true })
     local x = g:input("x", "f32", { 64 })
     local a, b = x, x
@@ -260,15 +262,15 @@ describe("graph.backward", function()
       waits[#waits + 1] = queue == "compute" and rest:match "waits for %d+" and #waits < 2
         and step .. rest:match "  waits for %d+" or nil
     end
-    -- 0, 1; copies 2, 3; 4, 5; copies 6, 7: 8 goes on when both of the first are over
+    -- 0, 1; copies 2, 3; 4, 5; copies 6, 7: 8 continues when both of the first are over
     assert.equal("8  waits for 3", waits[1])
   end)
 
-  it("moves values between memories, whole and dense, and lets only copies see them", function()
+  it("copies values between memories, also from views, and only copies read host memory", function()
     local dev <close> = E.device(device, 1)
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 4, 6 })
-    -- the copy is in host memory as its source does, also where a join could lay it elsewhere
+    -- the copy has the layout of its source, also where a join could place it elsewhere
     local turned = ops.exp(x):permute { 1, 0 }
     local there = g:move(turned, "pinned")
     local back = g:move(there, "device")
@@ -299,7 +301,7 @@ describe("graph.backward", function()
     end
   end)
 
-  it("gives the gradient of a gathered weight over all its uses, where it is asked for", function()
+  it("computes the gradient of a gathered weight over all its uses on request", function()
     local dev <close> = E.device(device, 1)
     local results = {}
     for _, gathered in ipairs { false, true } do
@@ -351,7 +353,7 @@ describe("graph.backward", function()
     fails("MR_E_USAGE", "no parameter 'u'", g.window, g, flat, 0, "u")
   end)
 
-  it("gives the same bits with and without recomputation, in-place and cheap rows", function()
+  it("computes the same bits with and without recomputation, in-place ops and cheap ops", function()
     local plain = run({ no_inplace = true, no_cheap = true }, false)
     for _, case in ipairs { { { no_cheap = true }, false }, { {}, false },
         { {}, true }, { { no_inplace = true }, true } } do
@@ -365,7 +367,7 @@ describe("graph.backward", function()
     assert.is_nil(plain.text:match("recompute_of"))
   end)
 
-  it("repeats what is inside a block, and keeps what leaves it or is marked", function()
+  it("repeats ops inside a block, and keeps values that leave it or are marked", function()
     local function repeated(mark, no_save)
       local params <close> = G.params("f32")
       params:add { name = "w", shape = { 4, 4 }, init = { kind = "xavier" } }
@@ -397,7 +399,7 @@ describe("graph.backward", function()
     assert.are.same(repeated(false), repeated(true, true))
   end)
 
-  it("adds micro-steps into the gradient", function()
+  it("adds micro-steps to the gradient", function()
     local once, twice = run({}, false, 1), run({}, false, 2)
     local worst = 0
     for i, v in ipairs(once.grad) do
@@ -410,7 +412,7 @@ describe("graph.backward", function()
     assert.is_nil(run({}, false).text:match("%d concat "))
   end)
 
-  it("names the op without a gradient", function()
+  it("reports the op that has no gradient", function()
     local params <close> = G.params("f32")
     params:add { name = "w", shape = { 4 }, init = { kind = "ones" } }
     params:seal()
@@ -430,7 +432,7 @@ describe("graph.backward", function()
   end)
 end)
 
---- A loss of trainable and frozen parameters in `dtype`; `wrt(g, used)` lists the values asked for.
+--- A loss of trainable and frozen parameters in `dtype`; `wrt(g, used)` lists the requested values.
 -- Returns their gradients, region "grad", slopes, the table and the printed graph.
 local function asked(dtype, wrt)
   local dev <close> = E.device(device, 1)
@@ -470,7 +472,7 @@ local function asked(dtype, wrt)
     out[i] = grad and prog:get("d" .. i):totable()
     out.dtype[i] = grad and grad.dtype
   end
-  -- what a small step of each value does to the loss
+  -- the change of the loss after a small step of each value
   local slopes = {}
   for _, row in ipairs(dtype == "f32" and params:list() or {}) do
     local value = exec:param("w", row.name):clone()
@@ -501,7 +503,7 @@ local function near(want, got)
 end
 
 describe("graph.backward with respect to a parameter", function()
-  it("gives its gradient, and adds it to the region as ever", function()
+  it("computes its gradient, and adds it to the region as usual", function()
     local plain = asked("f32", function() return {} end)
     local out = asked("f32", function(_, used) return { used.w, used.b, used.rows } end)
     for i, name in ipairs { "w", "b", "rows" } do
@@ -515,13 +517,13 @@ describe("graph.backward with respect to a parameter", function()
     end
   end)
 
-  it("gives that of a frozen one, over all its uses", function()
+  it("computes that of a frozen parameter over all its uses", function()
     local out = asked("f32", function(_, used) return { used.fixed, used.turn } end)
     near(out.slopes.fixed, out[1])
     near(out.slopes.turn, out[2])
   end)
 
-  it("takes a parameter as it is, or a part of it", function()
+  it("accepts a parameter as a whole, or a part of it", function()
     local out = asked("f32", function(g, used)
       return { g:param "w", g:param "turn", used.rows:slice(0, 2, 3), used.rows }
     end)
@@ -531,7 +533,7 @@ describe("graph.backward with respect to a parameter", function()
     near(out.slopes.rows, out[4])
   end)
 
-  it("keeps f32 when the parameter is bf16", function()
+  it("returns f32 for a bf16 parameter", function()
     local plain = asked("bf16", function() return {} end)
     local out = asked("bf16", function(_, used) return { used.w, used.fixed, used.rows } end)
     assert.are.same({ "f32", "f32", "f32" }, out.dtype)
@@ -540,7 +542,7 @@ describe("graph.backward with respect to a parameter", function()
     assert.is_true(math.abs(out[2][1]) > 0)
   end)
 
-  it("computes nothing for what is frozen and not asked for", function()
+  it("computes no gradient for a frozen parameter unless requested", function()
     local out = asked("f32", function() return {} end)
     local function count(op)
       return select(2, out.text:gsub(" " .. op .. " ", ""))
@@ -549,7 +551,7 @@ describe("graph.backward with respect to a parameter", function()
     assert.are.equal(1, count "zeros") -- of the row that is not read
   end)
 
-  it("reads what comes back once for a weight and its bias, and for a bias alone", function()
+  it("reads the incoming gradient once for a weight and its bias, and for a bias alone", function()
     local function bias_of(frozen)
       local dev <close> = E.device(device, 2)
       local params <close> = G.params("f32")
@@ -586,7 +588,7 @@ describe("graph.backward with respect to a parameter", function()
     assert.is_true(math.abs(both[1]) > 0)
   end)
 
-  it("leaves out what a fused row would add for a frozen weight", function()
+  it("leaves out the part of a fused op that a frozen weight does not need", function()
     for _, frozen in ipairs { true, false } do
       local params <close> = G.params("f32")
       params:add { name = "scale", shape = { 4 }, init = { kind = "ones" }, frozen = frozen }
@@ -615,7 +617,7 @@ describe("a shape error", function()
     assert.matches("%[2, 3%]", tostring(err))
     assert.matches("%[2, 4%]", tostring(err))
     assert.are.equal("MR_E_SHAPE", err.code)
-    -- also where the row's own words leave them out
+    -- also when the op's own message leaves them out
     local w = g:input("w", "f32", { 4 })
     ok, err = pcall(function() return ops.rms_norm(x, w) end)
     assert.is_false(ok)

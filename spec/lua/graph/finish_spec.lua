@@ -1,5 +1,5 @@
---- What finishing a graph does to places: runs never write over what setup computed, joins and
--- in-place decisions keep every value that somebody still reads.
+--- Finishing a graph decides on places: runs never overwrite values computed in setup, and joins
+-- and in-place ops keep each value that another node still reads.
 -- MOONREEL_DEVICE names the device.
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
@@ -8,8 +8,8 @@ local ops = require "moonreel.core.op"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
 
---- Build with `make(g, x)` over an input x [4, 6] of 1 to 24, run three times; the outputs of each
--- run, which must be equal, by name.
+--- Builds a graph with `make(g, x)` over an input x [4, 6] of 1 to 24 and runs it three times.
+-- Returns the outputs by name; the runs must agree.
 local function three_runs(make, options)
   local dev <close> = E.device(device, 1)
   local g <close> = G.graph(nil, options)
@@ -41,13 +41,13 @@ local function const(g, n)
 end
 
 describe("a value computed in setup", function()
-  it("is the same in every run", function()
+  it("is the same in each run", function()
     local out = three_runs(function(g, x) g:output("y", ops.exp(const(g)) + x) end)
     assert.are.equal(2, out.y[1])
     assert.are.equal(25, out.y[24])
   end)
 
-  it("is not written over through a view", function()
+  it("is not overwritten through a view", function()
     local out = three_runs(function(g, x)
       local one = ops.exp(const(g, { 24 }))
       g:output("y", one:reshape { 4, 6 } + x)
@@ -79,13 +79,13 @@ describe("a value computed in setup", function()
   end)
 end)
 
---- How often `pattern` stands in the printed graph.
+--- How often `pattern` occurs in the printed graph.
 local function count(text, pattern)
   return select(2, text:gsub(pattern, ""))
 end
 
 describe("a join", function()
-  it("is written by those who make its parts", function()
+  it("is written by the nodes that make its parts", function()
     local out, text = three_runs(function(g, x)
       local a, b = ops.silu(x), ops.affine(x, { scale = 3 })
       local y = G.concat({ a, b }, 1)
@@ -95,27 +95,27 @@ describe("a join", function()
     assert.are.equal(6, out.y[7])
   end)
 
-  -- x with its first and last row repeated, then its columns: joins in joins, beside views of parts
+  -- x with its first and last row repeated, then its columns: nested joins with views of parts
   local function bordered(x)
     local rows = G.concat({ x:slice(0, 0, 1), x, x:slice(0, 3, 4) }, 0)
     return G.concat({ rows:slice(1, 0, 1), rows, rows:slice(1, 5, 6) }, 1)
   end
 
-  it("moves with the views of it, wherever they begin", function()
+  it("includes views of its parts, wherever they begin", function()
     local out, text = three_runs(function(g, x) g:output("y", bordered(ops.affine(x, { shift = 1 }))
       + const(g, { 6, 8 })) end)
     for i = 0, 47 do
       local row, column = math.min(math.max(i // 8 - 1, 0), 3), math.min(math.max(i % 8 - 1, 0), 5)
       assert.equal(6 * row + column + 2, out.y[i + 1])
     end
-    -- what is copied is the border: two rows, two columns
+    -- only the border is copied: two rows, two columns
     assert.equal(4, select(2, text:gsub("copy", "")), text)
   end)
 
-  it("stays where strides cannot say where its views would lie", function()
+  it("copies parts when strides cannot express their views", function()
     local out = three_runs(function(g, x)
       local y = ops.affine(x, { shift = 1 })
-      -- four elements over the end of a row
+      -- four elements across the end of a row
       local over = y:reshape { 24 }:slice(0, 4, 8)
       local joined = G.concat({ y, y:slice(1, 0, 1) }, 1)
       g:output("sum", joined + const(g, { 4, 7 }))
@@ -125,7 +125,7 @@ describe("a join", function()
     assert.same({ 2, 3, 4, 5, 6, 7, 2 }, { table.unpack(out.sum, 1, 7) })
   end)
 
-  it("takes a copy of what another reader wants dense", function()
+  it("copies a part that another reader needs dense", function()
     local _, text = three_runs(function(g, x)
       local w = ops.silu(x:slice(0, 0, 2))
       local y = G.concat({ w, ops.exp(w) }, 1)
@@ -135,7 +135,7 @@ describe("a join", function()
     assert.are.equal(1, count(text, " copy "))
   end)
 
-  it("takes a copy of an output, and of a part that comes twice", function()
+  it("copies an output, and a part that occurs twice", function()
     local out, text = three_runs(function(g, x)
       local a = ops.silu(x)
       local b = ops.affine(x, { scale = 2 })
@@ -159,7 +159,7 @@ describe("an op that may work in place", function()
     assert.are.equal(2, count(text, "  in place"))
     local silu = 1 / (1 + math.exp(-1))
     assert.is_near(math.exp(-silu) + silu, out.y[1], 1e-6)
-    -- switched off, nothing is
+    -- without in-place ops, none is
     local plain, other = three_runs(function(g, x)
       local a = ops.silu(x)
       local b = ops.exp(ops.affine(a, { scale = -1 }))
@@ -169,10 +169,10 @@ describe("an op that may work in place", function()
     assert.are.same(out.y, plain.y)
   end)
 
-  it("leaves alone what another queue reads, also through the node before it", function()
+  it("does not overwrite what another queue reads, also through the node before it", function()
     local out, text = three_runs(function(g, x)
       local a = ops.silu(x)
-      -- takes the place of a; what is read there late is b
+      -- takes the place of a; b is read there later
       local b = ops.affine(a, { scale = 2 })
       g:output("late", g:queue("d2h", function() return ops.copy(b) end))
       g:output("y", ops.exp(ops.affine(b, { scale = -1 })))
@@ -183,7 +183,7 @@ describe("an op that may work in place", function()
     assert.is_near(math.exp(-2 * silu), out.y[1], 1e-6)
   end)
 
-  it("moves no parts of a join onto what their neighbours still read", function()
+  it("does not place parts of a join over values that their neighbours still read", function()
     local out = three_runs(function(g, x)
       local both = ops.silu(x)
       local first, last = both:slice(0, 0, 2), both:slice(0, 2, 4)
@@ -209,7 +209,7 @@ describe("a node", function()
 end)
 
 describe("an output", function()
-  it("is what the run saw, whatever is set later", function()
+  it("has the value of its run, although inputs are set later", function()
     local dev <close> = E.device(device, 1)
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 2 })

@@ -1,5 +1,5 @@
---- One node of two: linear and gelu_tanh, and what is between them going back. What is computed has
--- the same bits as by two nodes, and nothing that somebody reads is lost.
+--- linear and gelu_tanh become one node, and so do their gradients. The results have the same bits
+-- as two nodes, and no value is lost that another node reads.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/fuse.c
 local T = require "moonreel.core.tensor"
@@ -64,7 +64,7 @@ describe("linear and gelu_tanh", function()
     local kept = run({}, false)
     assert.are.equal(1, count(kept.names, "linear_gelu"))
     assert.are.equal(1, count(kept.names, "linear_dx_gelu"))
-    assert.are.equal(1, count(kept.names, "gelu_tanh")) -- once more, of what was kept
+    assert.are.equal(1, count(kept.names, "gelu_tanh")) -- once more, from kept values
     assert.are.equal(0, count(kept.names, "gelu_tanh_grad"))
     assert.are.equal(0, count(kept.names, "linear_dx"))
     local again = run({}, true)
@@ -73,7 +73,7 @@ describe("linear and gelu_tanh", function()
     assert.are.equal(1, count(again.names, "linear_dx_gelu"))
   end)
 
-  it("give what they give apart, bit for bit on a CPU", function()
+  it("compute the bits of separate nodes on a CPU", function()
     for _, again in ipairs { false, true } do
       for _, dtype in ipairs { "f32", "bf16" } do
         local one = run({}, again, nil, dtype)
@@ -93,7 +93,7 @@ describe("linear and gelu_tanh", function()
     end
   end)
 
-  it("keep what linear made only for somebody who reads it", function()
+  it("keep the result of linear only when a node reads it", function()
     local function made(again)
       local _, n = run({}, again).text:match("linear_gelu +([^\n]*)<%-"):gsub("%%%d+", "")
       return n
@@ -102,7 +102,7 @@ describe("linear and gelu_tanh", function()
     assert.are.equal(2, made(false))
   end)
 
-  it("stay two where a node between them reads the sums", function()
+  it("stay separate when a node between them reads the sums", function()
     local out = run({}, false, function(h)
       local twice = h * h
       return ops.gelu_tanh(h) + twice
@@ -110,7 +110,7 @@ describe("linear and gelu_tanh", function()
     assert.are.equal(0, count(out.names, "linear_gelu"))
   end)
 
-  it("stay two where gelu is of a part or another shape of the sums", function()
+  it("stay separate when gelu reads a part or another shape of the sums", function()
     local out = run({}, false, function(h)
       return ops.gelu_tanh(h:reshape { 5, 2, 8 }):reshape { 5, 16 }
     end)
@@ -134,7 +134,7 @@ describe("linear and gelu_tanh", function()
     assert.are.equal(1, count(names(g:print()), "linear_gelu"))
   end)
 
-  it("are what a copy waits for that was to wait for the sums", function()
+  it("are the node that a copy waits for in place of the sums", function()
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 3, 4 })
     local h = ops.linear(x, g:input("w", "f32", { 2, 4 }))

@@ -1,4 +1,4 @@
---- Gradients of values alone, before the backward pass, and constants as far as gradients go.
+--- Gradients of values before the backward pass, and values that count as constants.
 -- Covers: core/graph/backward.c core/graph/build.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -19,7 +19,7 @@ local function params_of()
   return params:seal()
 end
 
--- run a graph over x and w; gives the program and the gradients of w
+-- runs a graph over x and w; returns the program and the gradients of w
 local function run(build, options)
   local params = params_of()
   local exec = E.new(E.device("cpu", 1), params, { regions = regions.gradients() })
@@ -41,9 +41,9 @@ local function near(want, got)
   assert.equal(#want, #got)
 end
 
-describe("gradients of values alone", function()
+describe("g:gradients", function()
   for name, options in pairs { ["as they are"] = {}, fresh = { fresh_gradients = true } } do
-    it("are those of backward, and reach no parameter: " .. name, function()
+    it("returns the gradients of backward, and changes no region: " .. name, function()
       local prog, grad = run(function(g, x)
         local w = g:param "w"
         local y = x * w * w
@@ -65,7 +65,7 @@ describe("gradients of values alone", function()
     end)
   end
 
-  it("weigh losses by each other in one pass back", function()
+  it("weighs two losses against each other in one backward pass", function()
     local _, grad = run(function(g, x)
       local y = x * g:param "w"
       local out = g:detach(y)
@@ -87,7 +87,7 @@ describe("gradients of values alone", function()
     near(want, grad)
   end)
 
-  it("end at what is detached, also behind views", function()
+  it("ends at detached values, also behind views", function()
     local _, grad = run(function(g, x)
       local w = g:param "w"
       local still = g:detach((x * w):reshape { 3, 1 }):reshape { 3 }
@@ -100,7 +100,7 @@ describe("gradients of values alone", function()
     near({ 1, -1, 4 }, grad)
   end)
 
-  it("are NaN where the loss is not finite", function()
+  it("is NaN when the loss is not finite", function()
     local prog = run(function(g, x)
       local y = x * g:param "w"
       g:output("dy", g:gradients(sum(y) / sum(x - x), { y })[1])
@@ -111,7 +111,7 @@ describe("gradients of values alone", function()
     end
   end)
 
-  it("come before the backward pass, outside of blocks", function()
+  it("must come before the backward pass, outside of blocks", function()
     local g = G.graph(params_of())
     local x = g:input("x", "f32", { 3 })
     g:block("inner", true, function()

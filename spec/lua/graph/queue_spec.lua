@@ -1,4 +1,4 @@
---- Queues of nodes: which one a node runs on, and what is said of a wrong one; inputs of a graph.
+--- Queues of nodes: which one a node runs on, and errors about unknown ones; inputs of a graph.
 -- Covers: core/bind/graph.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -17,7 +17,7 @@ local function queues(g)
 end
 
 describe("g:queue", function()
-  it("says where the nodes of a function run, also inside another", function()
+  it("sets the queue of the nodes of a function, also inside another", function()
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 4 })
     local a, b = g:queue("h2d", function()
@@ -30,7 +30,7 @@ describe("g:queue", function()
     assert.are.same({ "h2d", "comm_inter", "h2d", "compute" }, queues(g))
   end)
 
-  it("ends with its function, whatever became of it", function()
+  it("ends with its function, also after an error", function()
     local g <close> = G.graph()
     local x = g:input("x", "f32", { 4 })
     local ok = pcall(g.queue, g, "d2h", function() error "no" end)
@@ -44,7 +44,7 @@ describe("g:queue", function()
     assert.has_error(function() gone:block("b", false, function() gone:close() end) end)
   end)
 
-  it("names the queues when the name is unknown", function()
+  it("lists the queues when the name is unknown", function()
     local g <close> = G.graph()
     local ok, err = pcall(g.queue, g, "comm", function() end)
     assert.is_false(ok)
@@ -54,7 +54,7 @@ describe("g:queue", function()
 end)
 
 describe("g:schedule", function()
-  it("shows copies and a collective beside compute, and what waits for them", function()
+  it("prints copies and a collective that overlap compute, and who waits for them", function()
     local g <close> = G.graph()
     local x, k = g:input("x", "f32", { 8 }), g:input("k", "f32", { 8 })
     local a = ops.silu(x)
@@ -77,7 +77,7 @@ schedule: 8 steps on 4 queues
 ]], g:finish():schedule())
   end)
 
-  it("asks an executor which regions are the weights by another name", function()
+  it("asks an executor which regions are weights under another name", function()
     local params = G.params("f32")
     params:add { name = "a", shape = { 64 }, init = { kind = "zeros" } }
     params:seal()
@@ -95,7 +95,7 @@ schedule: 8 steps on 4 queues
 end)
 
 describe("g:inputs", function()
-  it("are those that a program is given, by name", function()
+  it("are the inputs that a program needs, by name", function()
     local g <close> = G.graph()
     local x, n = g:input("x", "f32", { 4, 2 }), g:input("n", "i64", { 3 })
     g:output("y", ops.silu(x:permute { 1, 0 }))

@@ -1,4 +1,4 @@
---- Random graphs give the same bits however they are placed, on one queue or five, from run to run,
+--- Random graphs compute the same bits for all placements, on one queue or five, from run to run,
 -- and gradients that agree with finite differences.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/finish.c core/graph/recompute.c core/graph/backward.c core/graph/fresh.c
@@ -9,12 +9,12 @@ local regions = require "moonreel.optim.regions"
 local random_graph = dofile "spec/support/random_graph.lua"
 
 local device = os.getenv("MOONREEL_DEVICE") or "cpu"
-local EMULATED = device == "cudaemu" -- a GPU on a processor takes its time
+local EMULATED = device == "cudaemu" -- an emulated GPU is slow
 local FRESH = { fresh_gradients = true }
 local SEEDS, DIFFERENCES, STEP = EMULATED and 20 or 120, EMULATED and 10 or 60, 2e-3
 
 --- Graph `seed` under options, run at least twice: all outputs and the gradients as one text, and
--- the print. `side`: on five queues.
+-- the printed graph. `side`: on five queues.
 local function bits(dev, params, seed, graph_options, recompute, exec_options, side)
   local g <close> = random_graph.build(params, seed, graph_options, recompute, side)
   local exec <close> = E.new(dev, params, exec_options)
@@ -24,7 +24,7 @@ local function bits(dev, params, seed, graph_options, recompute, exec_options, s
   prog:set("z", random_graph.input "z")
   local runs = {}
   for run = 1, side and 4 or 2 do
-    -- fresh gradients begin at zero, whatever is there
+    -- fresh gradients start from zero, whatever the region holds
     exec:write("grad", 0, T.new("f32", { params:elements() })
       + (graph_options.fresh_gradients and 0 / 0 or 0))
     prog:run()
@@ -69,7 +69,7 @@ describe("a random graph", function()
 
   it(("gives the same bits on five queues in any order, seeds 1 to %d"):format(SEEDS), function()
     local dev <close> = E.device(device, 1)
-    -- kernels of another device have other bits: only the CPU's are compared with the shadow's
+    -- kernels of another device have other bits: only the CPU is compared with the shadow device
     local shadow <close> = E.device(EMULATED and device or "shadow", 1)
     local params <close> = random_graph.params()
     local options = { regions = regions.adamw() }
@@ -107,7 +107,8 @@ describe("a random graph", function()
       local dw = has.dw and prog:get("dw"):reshape({ -1 }):totable() or {}
       local dx = has.dx and prog:get("dx"):reshape({ -1 }):totable() or {}
 
-      -- along a random direction the loss rises as the gradient says, where `set` moves `value`
+      -- along a random direction, along which `set` moves `value`, the loss rises as the gradient
+      -- says
       local function check(what, value, grad, set)
         local at = value:reshape({ -1 }):totable()
         local direction = T.new("f32", { #at }):fill_normal(seed, "direction"):totable()
@@ -136,7 +137,7 @@ describe("a random graph", function()
       end
 
       check("x", random_graph.input "x", dx, function(x) prog:set("x", x) end)
-      -- each parameter by itself: a wrong one is not drowned by the others
+      -- each parameter by itself, so that a wrong one is not hidden by others
       for _, row in ipairs(params:list()) do
         local grad = table.move(region, row.offset + 1, row.offset + row.count, 1, {})
         if row.name == asked and not row.frozen and has.dw then

@@ -1,6 +1,7 @@
---- Graphs over a table that ranks share: weights gathered for each pass, two buckets at a time,
--- gradients reduced bucket by bucket. Here one rank shares with itself; with others:
--- spec/lua/optim/ranks_spec.lua. Covers: core/graph/shards.c core/graph/rank_ops.c
+--- Graphs over a table that ranks share: weights are gathered for each pass, two buckets at a time,
+-- and gradients are reduced bucket by bucket. Here one rank shares with itself; with others:
+-- spec/lua/optim/ranks_spec.lua.
+-- Covers: core/graph/shards.c core/graph/rank_ops.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -11,7 +12,7 @@ local regions = require "moonreel.optim.regions"
 local LAYERS <const>, WIDTH <const> = 5, 128
 local BUCKET <const> = WIDTH * WIDTH
 
--- a row of linear layers, each a bucket of 64 KiB, in blocks of their own
+-- a chain of linear layers, each a bucket of 64 KiB, in blocks of their own
 local function build(shares, recompute)
   local params = G.params "f32"
   for i = 1, LAYERS do
@@ -56,7 +57,7 @@ local function run(device, shares, recompute)
 end
 
 describe("a table that ranks share", function()
-  it("gives the gradients of one that each holds whole", function()
+  it("gives the gradients of a table that each rank holds whole", function()
     for _, device in ipairs { "cpu", "shadow" } do
       local want = run(device)
       for _, recompute in ipairs { false, true } do
@@ -68,7 +69,7 @@ describe("a table that ranks share", function()
     end
   end)
 
-  it("has two buckets of gradients at a time, and two of weights", function()
+  it("holds two buckets of gradients at a time, and two of weights", function()
     local bytes = 4 * BUCKET
     local _, none = run "cpu"
     for shared, most in pairs { gradients = 2, weights = 2, ["gradients weights"] = 4 } do
@@ -78,7 +79,7 @@ describe("a table that ranks share", function()
     end
   end)
 
-  it("tells gathers forward, then backward, each before the reduction behind it", function()
+  it("lists gathers forward, then backward, each before the reduction that follows it", function()
     local _, _, g = run("cpu", { gradients = true, weights = true })
     assert.equal("gather 1, gather 2, gather 3, gather 4, gather 5, gather 5, gather 4, reduce 5, "
       .. "gather 3, reduce 4, gather 2, reduce 3, reduce 2, reduce 1", g:op_log())
@@ -86,7 +87,7 @@ describe("a table that ranks share", function()
     assert.equal((g:op_log():gsub("reduce 2", "gather 1, %0")), same:op_log())
   end)
 
-  it("gathers also what this graph has no use for: ranks with another one wait for it", function()
+  it("also gathers unused buckets, because other ranks wait in the same call", function()
     local params = G.params "f32"
     for i = 1, 2 do
       params:add { name = "w" .. i, shape = { WIDTH, WIDTH }, init = { kind = "xavier" } }
@@ -104,7 +105,7 @@ describe("a table that ranks share", function()
     assert.equal("gather 1, gather 2", g:op_log())
   end)
 
-  it("lets the next gather run beside the layer before it", function()
+  it("lets the next gather run in parallel with the layer before it", function()
     local g = build { gradients = true, weights = true }
     local report = {}
     for line in g:schedule():gmatch "[^\n]+" do
@@ -114,7 +115,7 @@ describe("a table that ranks share", function()
     assert.matches("overlaps compute", report[2])
   end)
 
-  it("is named hops that make its ranks", function()
+  it("requires hops that make up its ranks", function()
     local _, params = build()
     fails("MR_E_RANGE", "the hops have 2 ranks; expected 1", params.share, params,
       { hops = { { queue = "comm_intra", ranks = 2 } } })

@@ -1,6 +1,6 @@
---- An autoencoder and a discriminator that train against each other: what counts from when on,
--- draws by sample, a run that is cut and goes on, and what does not fit. Numbers of other programs:
--- make golden.
+--- An autoencoder and a discriminator that train against each other: the update from which each
+-- loss counts, random numbers by sample, a run that is killed and resumed, and errors. Reference
+-- values of other programs: make golden.
 -- Covers: lua/moonreel/losses/adversarial.lua lua/moonreel/losses/discriminator.lua
 -- lua/moonreel/optim/init.lua
 local E = require "moonreel.core.exec"
@@ -64,7 +64,7 @@ local function largest(pipe, run)
 end
 
 describe("a discriminator", function()
-  it("counts for each model from its first update on", function()
+  it("counts for each model from the update that its field sets", function()
     local pipe, run = opened(regions.gradients(true))
     local step = program.new(run, pipe, SHAPE, { fresh = true })
     local batch = new_batch()
@@ -87,7 +87,7 @@ describe("a discriminator", function()
     assert.is_true(grad[0] ~= plain and weight > 0)
   end)
 
-  it("drops what is drawn by sample: a batch in another order has the same losses", function()
+  it("applies dropout by sample: a batch in another order has the same losses", function()
     local _, _, step = opened(regions.gradients())
     local batch = new_batch()
     batch.weight, batch.update = { 1, 1 }, 3
@@ -108,7 +108,7 @@ describe("a discriminator", function()
     end
     batch.epoch = 1
     assert.is_true(math.abs(losses()[1] - turned[1]) > 1e-3)
-    -- without dropout nothing is drawn for it
+    -- without dropout no random numbers are drawn for it
     local _, _, still = opened(regions.gradients(), { dropout = 0 })
     step = still
     local before = losses()
@@ -116,7 +116,7 @@ describe("a discriminator", function()
     assert.near(before[1], losses()[1], 0.02)
   end)
 
-  it("leaves out the share that dropout says, and makes up for it", function()
+  it("drops the share that dropout sets, and scales the rest", function()
     local params = G.params "f32"
     local net = discriminator.new(params, { ndf = 8, n_layers = 1, dropout = 0.25 })
     local run = E.new(E.device("cpu", 1), params:seal(), {})
@@ -152,7 +152,7 @@ describe("a discriminator", function()
     assert.is_true(off < 0.03 * size, ("%g of %g"):format(off, size))
   end)
 
-  it("goes with autoencoders whose clips come back whole", function()
+  it("requires an autoencoder that returns whole clips", function()
     fails("MR_E_RECIPE", "a discriminator works only with model.type = hunyuan_vae or dc_ae",
       pipeline.new, { model = { type = "OpenSoraVAE_V1_2", micro_batch_size = 4 }, losses = {
         adversary = { discriminator = {} } } }, "f32")
@@ -186,7 +186,7 @@ describe("an update of two models", function()
     return run, norms
   end
 
-  it("is that of each by itself: rate, decays, clip", function()
+  it("equals the separate update of each: rate, decays, clip", function()
     local a = { lr = 1e-2, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1, max_norm = 1,
       ema_decay = 0.5, grad_scale = 0.5 }
     local b = { lr = 3e-3, beta1 = 0.5, beta2 = 0.9, eps = 1e-6, weight_decay = 0, max_norm = 1,
@@ -205,7 +205,7 @@ describe("an update of two models", function()
     fails("MR_E_RANGE", "", both.param, both, "ema", "b")
   end)
 
-  it("lays each into buckets of its own", function()
+  it("puts each model into buckets of its own", function()
     local params = G.params "f32"
     for i, model in ipairs { 0, 0, 1, 1 } do
       params:add { name = "p" .. i, shape = { 100 }, init = { kind = "zeros" }, model = model }
@@ -234,7 +234,7 @@ describe("a run of an autoencoder with a discriminator", function()
   end
 
   for _, model in ipairs { "dc_ae", "hunyuan_vae" } do
-    it("goes on with the same bits of both: " .. model, function()
+    it("resumes with the same bits of both: " .. model, function()
       assert.equal(0, (train("train_dc_ae_disc", model, "whole-" .. model)))
       train("train_dc_ae_disc", model, "cut-" .. model, "steps=1")
       train("train_dc_ae_disc", model, "cut-" .. model, "load=latest")
@@ -250,7 +250,7 @@ describe("a run of an autoencoder with a discriminator", function()
     end)
   end
 
-  -- frames of the micro-batches of a run, from its journal, and how many there were of each
+  -- frames of a run's micro-batches from its journal, and their numbers
   local function frames_of(name)
     local seen = {}
     local text = base.read_file(demo_data.run_dir(out.path, name) .. "/journal.jsonl")
@@ -260,7 +260,7 @@ describe("a run of an autoencoder with a discriminator", function()
     return seen
   end
 
-  it("is the same by ranks, whatever they share of both models", function()
+  it("is the same on several ranks, whatever parts of both models they share", function()
     local function launch(name, ...)
       local all = words("dc_ae", files, out.path, "name=" .. name, "steps=2", ...)
       demo_data.moonreel("train", "opensora-2.0/vae/train_dc_ae_disc", table.unpack(all))
@@ -281,7 +281,7 @@ describe("a run of an autoencoder with a discriminator", function()
     end
   end)
 
-  it("leaves an autoencoder that others use", function()
+  it("saves an autoencoder that other runs can use", function()
     train("train_dc_ae_disc", "dc_ae", "used", "steps=1")
     local run = demo_data.run_dir(out.path, "used")
     local coder <close> = codec.open(ckpt.dir(run, 1), { device = E.device("cpu", 1), fields = {
@@ -291,7 +291,7 @@ describe("a run of an autoencoder with a discriminator", function()
     assert.same({ 8, 1, 2, 2 }, z.shape)
   end)
 
-  it("leaves no field of the reference's recipes unread", function()
+  it("reads each field of the reference's recipes", function()
     for _, recipe in ipairs { "train_dc_ae", "train_dc_ae_disc" } do
       settings.bake("opensora-2.0/vae/" .. recipe):require_readers()
     end
@@ -318,24 +318,24 @@ describe("a run of an autoencoder with a discriminator", function()
       demo_data.run_dir(out.path, "mixed"), demo_data.run_dir(out.path, "parts")))
   end)
 
-  it("does not go on from one without", function()
+  it("does not resume from a checkpoint without a discriminator", function()
     train("train_dc_ae", "dc_ae", "alone", "discriminator.n_layers=none", "discriminator.ndf=none",
       "steps=1")
     local run = demo_data.run_dir(out.path, "alone")
     fails("MR_E_RECIPE", "discriminator%.type", train, "train_dc_ae_disc", "dc_ae", "more",
       "load=" .. run)
-    -- nor where only the weights lack
+    -- nor when only its weights are missing
     local s = settings.bake("opensora-2.0/vae/train_dc_ae_disc", words("dc_ae", files, out.path))
     local pipe = pipeline.of(s, "f32")
     local exec = E.new(E.device("cpu", 1), pipe.params, { regions = regions.of(s, nil, "f32", false,
       pipe.params) })
     local source <close> = ckpt.open(ckpt.dir(run, ckpt.steps(run)[1]))
     fails("MR_E_CKPT", "no tensor '.-discriminator%.main%.", state.load, exec, pipe.params, source)
-    -- its weights alone are taken
+    -- only its weights are loaded
     train("train_dc_ae_disc", "dc_ae", "weights", "ckpt_path=" .. run, "steps=1")
   end)
 
-  it("begins with the weights of a file, or refuses them by name", function()
+  it("starts from the weights of a file, or refuses them by name", function()
     local params = G.params "f32"
     discriminator.new(params, { ndf = 4, n_layers = 3 })
     local path = out:write("disc.safetensors", "")

@@ -1,5 +1,5 @@
---- Autoencoders of Open-Sora 2.0 that train: gradients of all terms, less comes back wrong, sizes
--- that do not fit.
+--- Training of autoencoders of Open-Sora 2.0: gradients of all terms, a smaller error after
+-- training, sizes that do not fit.
 -- Covers: lua/moonreel/losses/init.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
@@ -56,7 +56,7 @@ describe("an autoencoder that trains", function()
   end
 
   for type in pairs(MODELS) do
-    it("has the gradient of its losses: " .. type, function()
+    it("computes the gradient of its losses: " .. type, function()
       local pipe, run, step = opened(type, regions.gradients())
       local batch, n = batch_of(FRAMES[type], 16, 16), pipe.params:elements(false)
       step:run(batch)
@@ -77,7 +77,7 @@ describe("an autoencoder that trains", function()
       assert.near(slope, found, 0.03 * math.abs(slope))
     end)
 
-    it("gives back more of what it has seen: " .. type, function()
+    it("reconstructs training clips better after training: " .. type, function()
       local pipe, run, step = opened(type, regions.adamw())
       local update, batch = optim.new(run, pipe.params), batch_of(FRAMES[type], 16, 16)
       local first, last
@@ -90,7 +90,7 @@ describe("an autoencoder that trains", function()
       assert.is_true(last < 0.9 * first, ("%g after %g"):format(last, first))
     end)
 
-    it("has the same gradient where layers are computed again: " .. type, function()
+    it("has the same gradient with recomputation: " .. type, function()
       local pipe, run = opened(type, regions.gradients(true))
       local function gradient(config)
         local step = program.new(run, pipe, { frames = FRAMES[type], height = 16, width = 16,
@@ -131,13 +131,13 @@ describe("an autoencoder that trains", function()
     end)
   end
 
-  it("refuses the divergence of a latent that is not drawn", function()
+  it("refuses the divergence of a latent without random numbers", function()
     fails("MR_E_RECIPE", "kl_loss_weight = 1: the latents of this autoencoder are not random",
       opened,
       "dc_ae", {}, { kl_loss_weight = 1 })
   end)
 
-  it("refuses clips that are no whole cells", function()
+  it("refuses clips that are not made of whole cells", function()
     local pipe = opened("dc_ae", regions.gradients())
     fails("MR_E_SHAPE", "clips of 18 x 17: .- multiples of 4; try: a resolution of 16 x 16",
       program.graph, pipe, { frames = 4, height = 18, width = 17, batch = 1, text = 0 }, {})

@@ -1,5 +1,5 @@
---- The perceptual loss: files of the released form and of others, and what a checkpoint holds.
--- Numbers of other programs: make golden.
+--- The perceptual loss: files of the released form and of others, and the contents of a checkpoint.
+-- Reference values of other programs: make golden.
 -- Covers: lua/moonreel/losses/perceptual.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -21,7 +21,7 @@ describe("the perceptual loss", function()
     return vgg.write(path, 4, change)
   end
 
-  -- the network of files, filled
+  -- a network with the weights of these files
   local function opened(given)
     local params = G.params "f32"
     local net = perceptual.new(params, given)
@@ -31,7 +31,7 @@ describe("the perceptual loss", function()
     return net, params, run
   end
 
-  it("is nothing for a picture and itself, the larger the further one is from it", function()
+  it("is zero for equal pictures, and grows with their difference", function()
     local net, params, run = opened(files "good")
     local g = G.graph(params)
     local x, y = g:input("x", "f32", { 3, 1, 20, 33, 3 }), g:input("y", "f32", { 3, 1, 20, 33, 3 })
@@ -51,7 +51,7 @@ describe("the perceptual loss", function()
     assert.is_true(d[2] > 1e-3 and d[3] > 2 * d[2])
   end)
 
-  it("has a gradient where features are all zero", function()
+  it("has a gradient when all features are zero", function()
     local net, params, run = opened(files("dark", function(rows)
       for _, row in ipairs(rows) do
         if row.name:find "bias" then
@@ -70,7 +70,7 @@ describe("the perceptual loss", function()
     assert.equal(0, prog:get("dy"):max())
   end)
 
-  it("names a file that is missing, and where to put it", function()
+  it("names a missing file and the folder for it", function()
     local given = files "gone"
     os.remove(given.linear)
     local net = perceptual.new(G.params "f32", given)
@@ -83,7 +83,7 @@ describe("the perceptual loss", function()
   end)
 
   it("refuses files of another form", function()
-    -- what VGG-19 has: a fourth convolution in the third stage
+    -- VGG-19 has a fourth convolution in the third stage
     local other = files("other", function(rows)
       for _, row in ipairs(rows) do
         row.name = row.name:gsub("features%.17", "features.16")
@@ -101,7 +101,7 @@ describe("the perceptual loss", function()
       .. "the linear layers of LPIPS.-here %[1,8,1,1%]", opened, linear)
   end)
 
-  it("refuses files that cannot be read, or hold other numbers", function()
+  it("refuses files that cannot be read, or hold other values", function()
     local given = files "cut"
     local text = assert(io.open(given.network, "rb")):read "a"
     given.network = dir:write("cut.safetensors", text:sub(1, 5000))
@@ -134,7 +134,7 @@ describe("the perceptual loss", function()
       .. "point numbers", opened, bytes)
   end)
 
-  it("refuses pictures that are too small for it", function()
+  it("refuses pictures that are too small", function()
     local params = G.params "f32"
     local net = perceptual.new(params, files "small")
     local g = G.graph(params:seal())
@@ -142,7 +142,7 @@ describe("the perceptual loss", function()
     fails("MR_E_SHAPE", "15 x 40; expected at least 16 x 16", net.distance, net, g, x, x)
   end)
 
-  it("is in no checkpoint", function()
+  it("is not saved in checkpoints", function()
     local params = G.params "f32"
     params:add { name = "w", shape = { 4 }, init = { kind = "ones" } }
     params:add { name = "scale", shape = { 4 }, init = { kind = "ones" }, frozen = true,
@@ -160,7 +160,7 @@ describe("the perceptual loss", function()
       assert.same({ "w", "scale" }, names)
     end
     assert.equal(32, bytes)
-    -- with the pads of both
+    -- with the padding of both
     assert.equal(2 * 64 * 4, state.saved_bytes(run, params))
   end)
 end)

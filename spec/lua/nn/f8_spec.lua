@@ -1,5 +1,5 @@
---- Linear layers whose operands have 8 bits, beside those of f32 and bf16: results and gradients as
--- near as the formats allow, on the CPU and, where it is built, on the emulated GPU.
+--- Linear layers with 8-bit operands, compared with those of f32 and bf16. Results and gradients
+-- are as near as the formats allow, on the CPU and, when it is built, on the emulated GPU.
 -- Covers: core/op/linear_f8.c core/op/quantise_f8.c lua/moonreel/nn/init.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -64,20 +64,20 @@ end
 for _, device in ipairs(devices) do
   describe("nn.linear_f8 on " .. device, function()
     for _, dtype in ipairs { "f32", "bf16" } do
-      it("is near the layer of " .. dtype .. ", and so are its gradients", function()
+      it("is near the layer of " .. dtype .. ", also in its gradients", function()
         local want, got = run(device, dtype, ops.linear), run(device, dtype, nn.linear_f8)
         assert.is_true(distance(got.y, want.y) < FORWARD)
         assert.is_true(distance(got.dx, want.dx) < BACKWARD)
         assert.is_true(distance(got.dw, want.dw) < BACKWARD)
         -- a bias is no operand
         assert.is_true(distance(got.db, want.db) < 0.01)
-        -- and something was rounded
+        -- some values were rounded
         assert.is_true(distance(got.y, want.y) > 0.005)
         assert.is_true(distance(got.dx, want.dx) > 0.01)
       end)
     end
 
-    it("gives no numbers where x has one that is infinite", function()
+    it("returns nan when x has an infinite value", function()
       local got = run(device, "bf16", nn.linear_f8, function(x)
         return x * 3e38 * 10
       end)
@@ -86,7 +86,7 @@ for _, device in ipairs(devices) do
   end)
 end
 
-it("is as near on the emulated GPU as the 14 bits are that sums keep there", function()
+it("is near on the emulated GPU, up to the 14 bits of its sums", function()
   if not devices[2] then
     return pending "it is not built"
   end
@@ -102,7 +102,7 @@ describe("linear_f8", function()
     return x, ops.quantise_f8(x, o or {})
   end
 
-  it("says what a gradient lacks", function()
+  it("reports what a gradient lacks", function()
     local g <close> = G.graph()
     local x, xq, xs = quantised(g, "x", { 16, 32 })
     local _, wq, ws = quantised(g, "w", { 48, 32 })
@@ -112,7 +112,7 @@ describe("linear_f8", function()
       { x })
   end)
 
-  it("says what the gradient of a weight lacks", function()
+  it("reports what the gradient of a weight lacks", function()
     local params <close> = G.params("bf16")
     params:add { name = "w", shape = { 48, 32 }, init = { kind = "zeros" } }
     params:seal()
@@ -125,7 +125,7 @@ describe("linear_f8", function()
     fails("MR_E_USAGE", "reads x_t, which is missing; try: quantise_f8", g.backward, g, loss)
   end)
 
-  it("has dy transposed for the gradient of a weight alone", function()
+  it("transposes dy only for the gradient of a weight", function()
     local g <close> = G.graph()
     local x, w = g:input("x", "bf16", { 16, 32 }), g:input("w", "bf16", { 48, 32 })
     local loss = ops.sum(nn.cast(nn.linear_f8(x, w, false), "f32"), { axes = { 0, 1 } })
@@ -138,11 +138,11 @@ describe("linear_f8", function()
     for _, row in ipairs(prog:times()) do
       bytes[#bytes + 1] = row.op == "quantise_f8" and row.bytes or nil
     end
-    -- a tensor of bf16 is read, its codes and a scale are written; of x and w in both orders
+    -- reads a bf16 tensor, writes its codes and a scale; x and w in both orders
     assert.same({ 4 * 16 * 32 + 4, 4 * 48 * 32 + 4, 3 * 16 * 48 + 4 }, bytes)
   end)
 
-  it("refuses lengths and formats that products of 8 bits do not have", function()
+  it("refuses lengths and formats that 8-bit products do not support", function()
     local g <close> = G.graph()
     local _, xq, xs = quantised(g, "x", { 16, 24 })
     local _, wq, ws = quantised(g, "w", { 48, 24 })

@@ -1,5 +1,5 @@
---- Layers against their formulas in plain Lua doubles (reference opensora-1.2, section 1.4). What
--- norms get is so small that the eps under the root counts.
+--- Layers compared with their formulas in plain Lua doubles (reference opensora-1.2, section 1.4).
+-- Inputs of norms are so small that the eps under the root counts.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -15,8 +15,8 @@ local function normals(shape, stream, scale)
 end
 
 -- The value of a graph over the weights that `declare` adds, and these weights as numbers by name.
--- `build(g, layer, inputs)` adds the nodes and gives the value; `change(name, w)` may give other
--- weights than normals.
+-- `build(g, layer, inputs)` adds the nodes and returns the value; `change(name, w)` may return
+-- other weights than normal ones.
 local function evaluate(declare, build, inputs, change)
   local params = G.params("f32")
   local layer = declare(nn.scope(params))
@@ -141,7 +141,7 @@ local function head(x, h, first)
 end
 
 describe("nn.LayerNorm", function()
-  it("takes the mean, divides by the deviation, and has weight and bias", function()
+  it("subtracts the mean, divides by the deviation, and has weight and bias", function()
     local x = normals({3, 6}, "x", 1e-3)
     local got, weights = evaluate(function(scope) return nn.LayerNorm(scope, "norm", 6) end,
       function(g, layer, io) return layer(g, io.x) end, {x = x})
@@ -154,7 +154,7 @@ describe("nn.LayerNorm", function()
     assert_near(want, got, 1e-5)
   end)
 
-  it("has the eps of the norms that a model modulates", function()
+  it("has the eps of norms that a model modulates", function()
     local dims = {B, FRAMES, CELLS, D}
     local io = {x = normals(dims, "x", 1e-3), shift = normals({B, FRAMES, D}, "shift"),
       scale = normals({B, FRAMES, D}, "scale")}
@@ -173,7 +173,7 @@ describe("nn.LayerNorm", function()
 end)
 
 describe("nn.SelfAttention", function()
-  -- cells that one cell looks at, as {frame, cell}
+  -- cells that one cell attends to, as {frame, cell}
   local function seen(t, s, temporal, len)
     local list = {}
     for i = 0, (temporal and FRAMES or len or CELLS) - 1 do
@@ -251,7 +251,7 @@ describe("nn.SelfAttention", function()
       ["along time, with rotation"] = {qk_norm = true, temporal = true},
       ["without a norm of queries and keys"] = {qk_norm = false},
       ["over the keys in use"] = {qk_norm = true, len = {2, 3}}} do
-    it("is softmax attention of heads " .. name, function()
+    it("computes softmax attention of heads " .. name, function()
       local io = {x = normals({B, FRAMES, CELLS, D}, "x")}
       io.cos, io.sin = rope()
       local frames = FRAMES
@@ -272,7 +272,7 @@ describe("nn.SelfAttention", function()
 end)
 
 describe("nn.CrossAttention", function()
-  it("lets every token look at the text in use of its sample", function()
+  it("lets each token attend to the used text of its sample", function()
     local len = {2, TEXT}
     local io = {x = normals({B, FRAMES, CELLS, D}, "x"), y = normals({B, TEXT, D}, "y"),
       len = T.from({B}, len, "i32")}
@@ -322,7 +322,7 @@ describe("nn.Mlp", function()
 end)
 
 describe("nn.ScalarEmbedder", function()
-  it("takes cosines first, of 128 falling frequencies", function()
+  it("takes cosines first, of 128 decreasing frequencies", function()
     local numbers = {0, 31.25, 731}
     local got, w = evaluate(function(scope) return nn.ScalarEmbedder(scope, "time", D) end,
       function(g, layer, io) return layer(g, io.v, "f32") end, {v = T.from({3}, numbers)})
@@ -341,7 +341,7 @@ describe("nn.ScalarEmbedder", function()
         want[#want + 1] = y
       end
     end
-    -- an angle of 731 is known to 3e-5 in f32
+    -- an angle of 731 is accurate to 3e-5 in f32
     assert_near(want, got, 2e-4)
   end)
 end)
@@ -367,7 +367,7 @@ describe("nn.Embedding", function()
 end)
 
 describe("nn.round_bf16", function()
-  it("gives the nearest, of two the even one", function()
+  it("rounds to the nearest, of two the even one", function()
     assert.equal(856, nn.round_bf16(854))
     assert.equal(924, nn.round_bf16(925))
     assert.equal(1.0, nn.round_bf16(1 + 2 ^ -9))

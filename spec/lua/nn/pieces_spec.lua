@@ -1,5 +1,5 @@
---- Layers over pieces of a clip: what they keep of a piece, how late they are, and that results are
--- those of the whole. Whole models: spec/lua/models/dc_ae.
+--- Layers over pieces of a clip: what they keep of a piece, how late they are, and that results
+-- equal those of the whole. Whole models: spec/lua/models/dc_ae.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/nn/pieces.lua
 local E = require "moonreel.core.exec"
@@ -10,7 +10,7 @@ local pieces = require "moonreel.nn.pieces"
 
 local SIZE = { 2, 3, 1 }
 
--- sums of neighbours in time, not all with the same weight
+-- sums of neighbours in time with different weights
 local function conv(g, kernel, stride)
   local weights, p = {}, kernel // 2
   for i = 1, kernel do
@@ -32,7 +32,7 @@ local function twice(v)
   return v:reshape { B, N, 1, H, W, C }:expand { B, N, 2, H, W, C }:reshape { B, 2 * N, H, W, C }
 end
 
--- what a part goes through, by name
+-- layers by name
 local LAYERS = {
   ["a row by itself"] = function(e, x)
     return e:map(x, x.size, function(v) return v + v end)
@@ -59,7 +59,7 @@ local LAYERS = {
   end,
 }
 
-describe("pieces", function()
+describe("pieces of a clip", function()
   local device = E.device()
 
   -- rows of `out` when calls run over x [N, 2, 3, 1]
@@ -76,7 +76,7 @@ describe("pieces", function()
     return rows
   end
 
-  -- all of a clip, whose layers give `times` rows for one
+  -- all of a clip, whose layers make `times` rows of one
   local function whole(layers, x, times)
     local N = x.shape[1]
     return { part = "all", key = "whole",
@@ -96,7 +96,7 @@ describe("pieces", function()
   end
 
   for name, layers in pairs(LAYERS) do
-    it("of a clip give what the whole does: " .. name, function()
+    it("have the result of the whole clip: " .. name, function()
       for _, case in ipairs { { 1, 4 }, { 2, 4 }, { 5, 2 }, { 3, 4 } } do
         local count, n = table.unpack(case)
         local x = T.new("f32", { count * n, 2, 3, 1 }):fill_normal(1, "x")
@@ -130,7 +130,7 @@ describe("pieces", function()
     assert.equal("1 2 4", kept(LAYERS["five rows, then three"]))
   end)
 
-  it("add sums over the rows of a clip alone", function()
+  it("add sums over the rows of the clip only", function()
     local x = T.new("f32", { 6, 2, 3, 1 }):fill_normal(1, "x")
     local function sums(v) return ops.sum(v * v, { axes = { 0, 1, 2, 3 } }) end
     local calls = { values = {} }

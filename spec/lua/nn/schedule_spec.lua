@@ -1,8 +1,7 @@
---- What ranks that share tokens tell each other, for random meshes up to 1,024 ranks: the graphs of
--- all of them are walked together, call by call, without running them. No rank waits for a call
--- that
--- does not come, what comes has the size that is expected, every block of keys is seen once by
--- every rank of its ring, and its gradients come home.
+--- Messages between ranks that share tokens, for random meshes up to 1,024 ranks: the graphs of all
+-- ranks are walked together, call by call, without running them. No rank waits for a call that
+-- does not come, all messages have the expected sizes, each rank of a ring sees each block of keys
+-- once, and the gradients of a block return to its owner.
 -- Covers: lua/moonreel/nn/sequence.lua core/op/ring_attention.c
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
@@ -10,7 +9,7 @@ local sequence = require "moonreel.nn.sequence"
 
 local CASES = math.tointeger(os.getenv("MOONREEL_ROUNDS")) or 120
 
--- numbers from a seed, the same everywhere
+-- the same random numbers on all ranks, from a seed
 local function draws(seed)
   return function(low, high)
     seed = (seed * 6364136223846793005 + 1442695040888963407) & 0x7fffffffffffffff
@@ -21,8 +20,8 @@ end
 local CALLS <const> = { shift = true, all_to_all = true, gather_shares = true }
 local FOLLOWED <const> = { attention = true, attention_grad = true, add = true }
 
--- the nodes of a graph that send to others, or make what is sent: op, queue, and of outputs
--- and inputs the storage, of calls also the sizes
+-- the nodes of a graph that communicate, or make what is sent: op, queue, the storage of outputs
+-- and inputs, and for calls also the sizes
 local function nodes_of(g)
   local list = {}
   for line in g:print():gmatch "[^\n]+" do
@@ -56,7 +55,7 @@ local function graph_of(seq, tokens, heads)
   return nodes_of(g)
 end
 
--- the level that a node speaks on: its queue and op say which
+-- the level on which a node communicates, from its queue and op
 local function level_of(node, mesh, gathers)
   if node.queue == "comm_inter" then
     return "outer"
@@ -77,7 +76,7 @@ local function members(mesh, rank, level)
   return list
 end
 
--- a call is complete: sizes fit, and blocks of keys take their homes with them
+-- completes a call: sizes fit, and blocks of keys carry their owners with them
 local function meet(list, state)
   local first = state[list[1]]:next()
   for i, rank in ipairs(list) do
@@ -95,7 +94,7 @@ local function meet(list, state)
       for _, other in ipairs(list) do
         sum = sum + state[other]:next().into[1].dims[axis]
       end
-      -- with equal axes nothing says which one is joined
+      -- with equal axes the joined one is unknown
       assert.is_true(sum == out.dims[axis] or node.op == "all_to_all"
         and out.dims[3] == into.dims[3])
     end
@@ -110,7 +109,7 @@ local function meet(list, state)
   end
 end
 
--- what a rank computes between its calls: which blocks it sees, whose gradients it adds up
+-- the work of a rank between its calls: which blocks it sees, whose gradients it adds
 local function compute(one, node, of_ring)
   local function home(value) return one.home[value.storage] or one.block end
   if node.op == "attention" and of_ring then
@@ -124,7 +123,7 @@ local function compute(one, node, of_ring)
   end
 end
 
--- walk the graphs of all ranks of a mesh; groups with batches of their own do the same
+-- walks the graphs of all ranks of a mesh; groups with batches of their own do the same
 local function walk(mesh, tokens, heads)
   local size, state, made = mesh.heads * mesh.inner * mesh.outer, {}, {}
   local ring = mesh.inner * mesh.outer
@@ -139,7 +138,7 @@ local function walk(mesh, tokens, heads)
       block = rank // mesh.heads, gathers = { 0 },
       next = function(self) return self.nodes[self.at] end }
   end
-  -- go on with each rank to its next call; a call begins when all of its group are there
+  -- lets each rank continue to its next call; a call begins when all of its group have joined
   local waiting, over = {}, 0
   local ready = {}
   for rank = 0, size - 1 do
@@ -183,7 +182,7 @@ local function walk(mesh, tokens, heads)
 end
 
 describe("ranks that share tokens", function()
-  it("tell each other what is expected, for random meshes", function()
+  it("exchange the expected messages, for random meshes", function()
     local draw = draws(20)
     for case = 1, CASES do
       local mesh = { heads = draw(1, 4), inner = draw(1, 4), outer = draw(1, 3) }
@@ -194,7 +193,7 @@ describe("ranks that share tokens", function()
     end
   end)
 
-  it("do so by 1,024", function()
+  it("do so for 1,024 ranks", function()
     walk({ heads = 128, inner = 4, outer = 2 }, 5000, 128)
   end)
 end)

@@ -1,5 +1,5 @@
---- Tokens that ranks share give what one rank gives with all of them: results, and gradients summed
--- over the ranks.
+--- Ranks that share tokens compute what one rank computes with all of them: results, and gradients
+-- summed over the ranks.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/op/exchange.c core/op/ring_attention.c core/op/share.h core/comm/op_group.c
 local base = require "moonreel.core.base"
@@ -10,8 +10,8 @@ local process = require "moonreel.core.process"
 local rank_cases = require "spec.support.rank_cases"
 local sequence = require "moonreel.nn.sequence"
 
--- Four ranks go through cases of four ranks and fewer. A case is a name, ranks that exchange heads,
--- circle, circles, height and width of the latent; for attention alone tokens and a dtype.
+-- Four ranks run cases of four ranks and fewer. A case has a name, ranks that exchange heads, ring,
+-- rings, height and width of the latent; for attention alone tokens and a dtype.
 local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -146,7 +146,7 @@ describe("nn.sequence", function()
   teardown(function() dir:remove() end)
 
   for name, how in LIST:gmatch "([^\n]+): ([^\n]*)\n" do
-    it("gives what one rank gives: " .. name, function()
+    it("computes what one rank computes: " .. name, function()
       assert.equal(0, done.exit, done.output)
       local row, half = errors[name], how:find "bf16" ~= nil
       assert.is_table(row, done.output)
@@ -159,19 +159,20 @@ describe("nn.sequence", function()
 
   it("sends the bytes of the formulas", function()
     assert.equal(0, done.exit, done.output)
-    -- 9 cells of a frame, 3 frames of 2 clips, 32 wide: rank 0 has 5 of them. Half the heads of its
-    -- q, k and v go, and half those of o for the other's 4 cells; the same in the backward pass
+    -- 9 cells of a frame, 3 frames of 2 clips, 32 wide: rank 0 has 5 of them. It sends half the
+    -- heads of its q, k and v, and half those of o for the other's 4 cells; the same in the
+    -- backward pass.
     local cell, all = 3 * 2 * 32 * 4, errors["heads by 2"]
     assert.equal(cell // 2 * (3 * 5 + 4) + cell // 2 * (3 * 4 + 5), all[3])
     assert.equal(all[3], all[7])
     -- forward k and v of the own block, backward once more, and gradients in f32 of the other's
-    -- block and of the own one, on their way home
+    -- block and of the own one, on their way to the owner
     all = errors["ring of 2"]
     assert.equal(2 * cell * (5 + 5) + 2 * cell * (5 + 4), all[4])
     assert.equal(2 * cell * (4 + 4) + 2 * cell * (4 + 5), all[8])
   end)
 
-  it("gives it in whatever order queues run", function()
+  it("computes the same in any order of queues", function()
     local list, most = rank_cases.some(LIST, function(line)
       return line:find "empty" or line:find "joint, circles" or line:find "both"
     end)
@@ -185,7 +186,7 @@ describe("nn.sequence", function()
     assert.equal(most, n)
   end)
 
-  -- sanitizers build no emulated GPU; it is the same one when MOONREEL_DEVICE names another device
+  -- builds with sanitizers have no emulated GPU; a second device is not used with it
   local on_gpus = not os.getenv "MOONREEL_DEVICE"
     and base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it or pending
   on_gpus("gives it between emulated GPUs, and sends as much", function()
@@ -206,7 +207,7 @@ describe("nn.sequence", function()
     assert.equal(most, n)
   end)
 
-  it("exchanges a group of heads behind the attention of the one before", function()
+  it("exchanges a group of heads during the attention of the one before", function()
     local G = require "moonreel.core.graph"
     local g = G.graph()
     local x = g:input("x", "f32", { 1, 1, 5, 4, 8 })
@@ -219,13 +220,13 @@ describe("nn.sequence", function()
         attention[#attention + 1] = step
       end
     end
-    -- of each group there and back: the second one comes, the first one's results go
+    -- each group is sent there and back: the second arrives while the first one's results leave
     assert.equal(4, #beside)
     assert.same(attention, { beside[2], beside[3] }, schedule)
   end)
 
-  -- a circle lies within a host, so what goes from circle to circle crosses the network
-  it("passes keys around within circles while those of the next one are on their way", function()
+  -- a ring is within a host, so messages between rings use the network
+  it("passes keys within rings while those of the next ring are on their way", function()
     local g = require("moonreel.core.graph").graph()
     local x = g:input("x", "f32", { 1, 1, 5, 4, 8 })
     g:output("o", (sequence.new { inner = 3, outer = 2 }:attend(g, x, x, x, 30)))
@@ -239,10 +240,10 @@ describe("nn.sequence", function()
         attention[#attention + 1] = tonumber(step)
       end
     end
-    -- six blocks: two hops in each of two circles, and one between these
+    -- six blocks: two hops in each of two rings, and one between these
     assert.same({ 6, 4, 1 }, { #attention, #hops.comm_intra, #hops.comm_inter }, schedule)
-    -- each is beside the attention before the block that it brings, the one between circles beside
-    -- all of the first circle
+    -- each hop overlaps the attention before the block that it brings; the one between rings
+    -- overlaps all of the first ring
     local function beside(hop, step) return hop[1] <= step and step <= hop[2] end
     for i, before in ipairs { 1, 2, 4, 5 } do
       assert.is_true(beside(hops.comm_intra[i], attention[before]), schedule)
@@ -253,7 +254,7 @@ describe("nn.sequence", function()
     assert.is_false(beside(hops.comm_inter[1], attention[4]), schedule)
   end)
 
-  it("sends the bytes of the formula within circles and between them", function()
+  it("sends the bytes of the formula within rings and between them", function()
     local script = dir:write("levels.lua", [[
       local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
       local T, ops = require "moonreel.core.tensor", require "moonreel.core.op"
@@ -290,13 +291,13 @@ describe("nn.sequence", function()
     local ran = process.run(list, "", { deadline_s = 600 })
     assert.equal(0, ran.exit, ran.output)
     assert.equal(want:rep(4), ran.output)
-    -- a circle within each of two hosts sends half as much between them as one circle over both
+    -- a ring within each of two hosts sends half as much between them as one ring over both
     local _, far = layout.bytes({ heads = 1, inner = 2, outer = 2 }, 80, 32)
     local _, flat = layout.bytes({ heads = 1, inner = 1, outer = 4 }, 80, 32)
     assert.is_true(far < flat / 2)
   end)
 
-  it("cuts tokens without gaps, nested and even", function()
+  it("divides tokens without gaps, nested and evenly", function()
     for _, mesh in ipairs { { 1, 1, 1 }, { 4, 1, 1 }, { 2, 3, 2 }, { 1, 5, 1 }, { 8, 2, 16 } } do
       local size = mesh[1] * mesh[2] * mesh[3]
       for _, n in ipairs { 0, 1, 5, 31, 256, 1000 } do
@@ -317,7 +318,7 @@ describe("nn.sequence", function()
     end
   end)
 
-  it("refuses ranks that are not there, and heads that do not divide", function()
+  it("refuses ranks that do not exist, and heads that do not divide", function()
     fails("MR_E_USAGE", "rank 4, 4 ranks: expected 1 x 2 x 2 ranks", sequence.new, { rank = 4,
       heads = 2, inner = 2 })
     local G = require "moonreel.core.graph"

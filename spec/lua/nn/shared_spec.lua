@@ -1,4 +1,4 @@
---- Clips that ranks share go through autoencoders as through one rank: latents, pictures, and
+--- Ranks that share clips run autoencoders with the results of one rank: latents, pictures, and
 -- gradients summed over the ranks.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/nn/shared.lua lua/moonreel/nn/rows.lua lua/moonreel/nn/channels.lua
@@ -10,7 +10,7 @@ local process = require "moonreel.core.process"
 local rank_cases = require "spec.support.rank_cases"
 local shared = require "moonreel.nn.shared"
 
--- Four ranks go through cases of four ranks and fewer. A case is a name, a job, a family with its
+-- Four ranks run cases of four ranks and fewer. A case has a name, a job, a family with its
 -- variant, ranks, what they share, frames, height and width.
 local CASES = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
@@ -254,7 +254,7 @@ describe("nn.shared", function()
   teardown(function() dir:remove() end)
 
   for name, how in LIST:gmatch "([^\n]+): ([^\n]*)\n" do
-    it("gives what one rank gives: " .. name, function()
+    it("computes what one rank computes: " .. name, function()
       assert.equal(0, done.exit, done.output)
       local row, half = errors[name], how:find "bf16" ~= nil
       assert.is_table(row, done.output)
@@ -268,8 +268,8 @@ describe("nn.shared", function()
 
   it("sends the bytes of the formulas", function()
     assert.equal(0, done.exit, done.output)
-    -- of each convolution the row next to the other rank, {frames, columns, channels}: those that
-    -- keep sizes one each way, those that halve them one downwards
+    -- of each convolution the row next to the other rank, {frames, columns, channels}: one each way
+    -- for those that keep sizes, one downwards for those that halve them
     local both = 4 * (5 * 16 * (3 + 4 + 4) + 5 * 8 * (4 + 4) + 3 * 4 * (4 + 8)
       + 2 * 2 * (8 + 8 + 4 * 8 + 8))
     local down = 4 * (5 * 16 * 4 + 5 * 8 * 4 + 3 * 4 * 8)
@@ -283,17 +283,18 @@ describe("nn.shared", function()
     all = errors["DC-AE, encode by 4, uneven rows"]
     assert.equal(sent(all, 0)[1] + sent(all, 3)[1], sent(all, 1)[1])
     assert.equal(sent(all, 1)[1], sent(all, 2)[1])
-    -- of channels: what ends a block, added up by halves and gathered
+    -- of channels: the outputs of blocks, added by halves and gathered
     local ends = 5 * 32 * 16 * 4 + 5 * 16 * 8 * (4 + 4) + 3 * 8 * 4 * (4 + 8)
       + 2 * 4 * 2 * (8 + 8 + 2 * 8)
     assert.same({ 0, 2 * ends * 4 // 2, 0 }, sent(errors["channels, encode by 2"], 0))
-    -- gradients go back where rows came from, of two clips; pixels have none. What is decoded is
-    -- 2, 2, 3, 5 frames of 2, 4, 8, 16 columns, where levels begin with the upsampled ones
+    -- gradients return to where rows came from, of two clips; pixels have none. Decoded clips have
+    -- 2, 2, 3, 5 frames of 2, 4, 8, 16 columns, where levels begin with the upsampled ones.
     local decoded = 4 * (2 * 2 * (4 + 8 * 8) + 2 * 4 * (8 + 4 * 8) + 3 * 8 * (8 + 8 + 3 * 4)
       + 5 * 16 * (4 + 4 * 4 + 4))
     all = errors["decode by 2"]
     assert.same({ decoded, decoded }, { sent(all, 0)[1], sent(all, 1)[1] })
-    -- of pictures that ranks divide moments and what comes back alone, of two clips of 3 pictures
+    -- of pictures that ranks divide, moments and incoming gradients only, of two clips of 3
+    -- pictures
     all = errors["OpenSora, train pictures by 2"]
     assert.same({ 0, 0, 4 * 3 * (4 * 2 * 8 + 16 * 8 * 3) }, sent(all, 0))
     -- three times one of two pictures and half of the last one; half of the rows of latent frames
@@ -303,12 +304,12 @@ describe("nn.shared", function()
     assert.equal(2 * (2 * both + down - 4 * 5 * 16 * 3 + 2 * decoded), sent(all, 0)[1])
   end)
 
-  it("sends what plans count of the graph", function()
+  it("sends the bytes that plans count", function()
     local n = 0
     for name, row in pairs(errors) do
       for rank = 0, #row // EACH - 1 do
         local shift, swap, gather = table.unpack(sent(row, rank))
-        -- a plan takes shares for even ones: of pieces they are not
+        -- a plan assumes even shares, which pieces do not have
         local all, even = shift + swap + gather, name:find "by 2" and not name:find "pieces"
         assert.near(all, row[rank * EACH + EACH], (even and 0 or 1e-2) * all, name)
         n = n + 1
@@ -332,7 +333,7 @@ describe("nn.shared", function()
     return rows
   end
 
-  it("gives it in whatever order queues run", function()
+  it("computes the same in any order of queues", function()
     local names = { "encode pieces by 3", "decode by 4, uneven rows", "train by 3, layers again",
       "DC-AE, train by 4", "channels, train by 2", "DC-AE, channels, decode by 4" }
     local late = elsewhere("shadow", names)
@@ -341,7 +342,7 @@ describe("nn.shared", function()
     end
   end)
 
-  -- sanitizers build no emulated GPU; it is the same one when MOONREEL_DEVICE names another device
+  -- builds with sanitizers have no emulated GPU; a second device is not used with it
   local on_gpus = not os.getenv "MOONREEL_DEVICE"
     and base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it or pending
   on_gpus("gives it between emulated GPUs, and sends as much", function()
@@ -357,7 +358,7 @@ describe("nn.shared", function()
     end
   end)
 
-  it("refuses ranks among which channels do not fall, and says which go", function()
+  it("refuses ranks that do not divide the channels, and proposes numbers that do", function()
     local function refused(family, fields, ranks, text)
       local auto = require("moonreel.models." .. family).new(nil, fields, { dtype = "f32" })
       fails("MR_E_RECIPE", text, auto.share_over, auto, shared.new { by = "channels",
@@ -374,7 +375,7 @@ describe("nn.shared", function()
       .. "parts; try: plugin_config_ae%.tp_size = 2$")
   end)
 
-  -- what a rank says of a clip that it shares, though it is alone
+  -- the error of a single rank about a clip that it shares
   local function refused(auto, job, ranks, frames, height, width, text)
     auto:share_over(shared.new { ranks = ranks })
     local shape = { frames = frames, height = height, width = width, dtype = "f32",
@@ -390,7 +391,7 @@ describe("nn.shared", function()
     fails("MR_E_SHAPE", text, call.nodes, g, net, io)
   end
 
-  it("is asked for as a codec is opened, which not every family can do", function()
+  it("is an argument when a codec is opened, which not all families support", function()
     local params = G.params "f32"
     local fields = { in_channels = 3, out_channels = 3, latent_channels = 4,
       block_out_channels = { 4, 4, 8, 8 }, layers_per_block = 1, norm_num_groups = 2,
@@ -421,7 +422,7 @@ describe("nn.shared", function()
       .. "autoencoder's clips, only with types dc_ae, hunyuan_vae; try: ranks = 1", shown.output)
   end)
 
-  it("refuses rows that are less than a cell, where no picture is whole", function()
+  it("refuses rows that are smaller than a cell when no picture is whole", function()
     local auto = require("moonreel.models.opensora_vae").new(nil, { micro_batch_size = 1,
       micro_frame_size = 17, vae_2d = { block_out_channels = { 4, 8, 8 }, norm_num_groups = 2 },
       vae_temporal = { filters = 4, channel_multipliers = { 1, 1, 1, 1 }, num_groups = 2 } })
@@ -430,7 +431,7 @@ describe("nn.shared", function()
       .. "high, but ranks share rows of cells of 4; try: a height of 20 or 24$")
   end)
 
-  it("refuses stripes that kernels reach over, and says what goes", function()
+  it("refuses stripes that are narrower than a kernel, and proposes what works", function()
     local hunyuan = require("moonreel.models.hunyuan_vae").new(nil, { in_channels = 3,
       out_channels = 3, latent_channels = 4, block_out_channels = { 4, 4, 8, 8 },
       layers_per_block = 1, norm_num_groups = 2, time_compression_ratio = 4,

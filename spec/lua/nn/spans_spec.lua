@@ -1,4 +1,5 @@
---- Clips that fall into pieces, are put together again, and pass layers that see earlier frames.
+--- Clips that are divided into pieces, joined again, and passed through layers that see earlier
+-- frames.
 -- Covers: lua/moonreel/nn/spans.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -17,7 +18,7 @@ local function clip(frames, channels)
   return T.from({ 1, frames, 1, 1, channels }, values)
 end
 
--- what nodes make of a clip, with weights of their own; options: of the graph
+-- the result of nodes for a clip, with weights of their own; options: of the graph
 local function result(x, declare, nodes, options)
   local params = G.params "f32"
   local layer = declare(nn.scope(params))
@@ -37,7 +38,7 @@ end
 local function none() end
 
 describe("pieces of a clip", function()
-  it("have the frames asked for, the last the rest, however they lay before", function()
+  it("have the requested number of frames, the last the rest, for any division before", function()
     for _, lengths in ipairs { { 7 }, { 1, 1, 4, 1 }, { 5, 2 } } do
       local seen
       local all = result(clip(7, 1), none, function(_, x)
@@ -56,13 +57,13 @@ describe("pieces of a clip", function()
     end
   end)
 
-  it("have a frame at least, and all frames where nothing bounds them", function()
+  it("have at least one frame, and all frames without a limit", function()
     assert.same({ 4, 1, math.maxinteger }, { spans.frames(100, 2, 3, 4), spans.frames(1, 2, 3, 4),
       spans.frames(nil, 2, 3, 4) })
   end)
 
   for _, step in ipairs { 1, 2 } do
-    it(("are convolved with frames before them, by steps of %d"):format(step), function()
+    it(("are convolved with frames before them, in steps of %d"):format(step), function()
       local function declare(scope)
         return volume.Causal(scope, "conv", 2, 3, { stride = { step, 1, 1 } })
       end

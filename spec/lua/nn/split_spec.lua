@@ -1,12 +1,12 @@
---- Layers that ranks share give what one rank gives with all of them: results, and gradients of
--- what each rank has. Alone, and with ranks that share the tokens.
+--- Ranks that share layers compute what one rank computes with all of them: results, and gradients
+-- of each rank's part. They do so alone and with ranks that share the tokens.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/nn/split.lua core/op/exchange.c core/graph/params.c
 local folder = require "spec.support.folder"
 local rank_cases = require "spec.support.rank_cases"
 
--- A case is a model, ranks that share layers, that exchange heads, that pass keys around; height
--- and width of the latent. One in 8 bits is compared with the model of f32.
+-- A case has a model, ranks that share layers, that exchange heads, that pass keys in a ring;
+-- height and width of the latent. One in 8 bits is compared with the model in f32.
 local CASES = [[
 local cases, sequence, split = require "spec.support.rank_cases", require "moonreel.nn.sequence",
   require "moonreel.nn.split"
@@ -66,7 +66,7 @@ STDiT3 by 2, ring of 2: stdit 2 1 2 6 6
 8 bits, STDiT3 by 2: stdit8 2 1 1 6 6
 ]]
 local WIDTH <const> = 5
--- of f32 sums in another order; of products in 8 bits, one rank has as much
+-- of f32 sums in another order; of 8-bit products, one rank differs as much
 local ERRORS <const>, IN_8 <const> = { 1e-5, 1e-4 }, { 0.08, 0.15 }
 
 describe("nn.split", function()
@@ -78,31 +78,31 @@ describe("nn.split", function()
   teardown(function() dir:remove() end)
 
   for name in LIST:gmatch "([^\n]+): " do
-    it("gives what one rank gives: " .. name, function()
+    it("computes what one rank computes: " .. name, function()
       assert.equal(0, done.exit, done.output)
       local row, most = rows[name], name:find "8 bits" and IN_8 or ERRORS
       assert.is_table(row, done.output)
       for at = 1, #row, WIDTH do
         assert.is_true(row[at] <= most[1], "forward off by " .. row[at])
         assert.is_true(row[at + 1] <= most[2], "gradient off by " .. row[at + 1])
-        -- and in 8 bits something was rounded
+        -- in 8 bits some values were rounded
         assert.is_true(most == ERRORS or row[at] > 0.005)
         assert.equal(1, row[at + 2], "gradients of what all ranks have differ between them")
       end
     end)
   end
 
-  it("sends the bytes of the table, and what a plan says", function()
-    -- 12 cells and 6 tokens of text of 2 samples, 32 wide, in 2 double and 2 single blocks; of two
-    -- ranks each sends as much in a sum over ranks as it has: half to add up, half to gather
+  it("sends the bytes of the table and of a plan", function()
+    -- 12 cells and 6 tokens of text of 2 samples, 32 wide, in 2 double and 2 single blocks. Each of
+    -- two ranks sends as much in a sum over ranks as it has: half to add up, half to gather.
     local token, blocks = 2 * 32 * 4, 2
     local sums = blocks * (2 * 12 + 2 * 6) + blocks * 18
     -- modulations are gathered, their gradients added up
     local modulations = blocks * 2 * 6 + blocks * 3
-    -- tokens are shared out and gathered before blocks of a kind and behind them, the former in the
-    -- backward pass alone
+    -- tokens are divided before blocks of a kind and gathered after them; the division communicates
+    -- only in the backward pass
     local ends = 18 + 18
-    -- gradients of biases behind products by rows, of norms of a head, and of the vector
+    -- gradients of biases after products by rows, of norms of a head, and of the vector
     local small = (blocks * 4 + blocks) * 32 * 4 + (blocks * 4 + blocks * 2) * 8 * 4 + token
     local all = rows["MMDiT by 2"]
     for at = 1, #all, WIDTH do
@@ -111,7 +111,7 @@ describe("nn.split", function()
     end
     for name, row in pairs(rows) do
       for at = 1, #row, WIDTH do
-        -- the plan is that of even shares, the first rank's are the largest
+        -- the plan assumes even shares; the first rank's are the largest
         local even = name == "MMDiT by 2"
         assert.near(1, row[at + 4] / row[at + 3], even and 0 or 0.25, name)
       end

@@ -1,5 +1,5 @@
---- Tiles: what is the same in all of them stays as it is, neighbours go over into each other, and
--- sizes come out whole. Numbers of other programs: make golden (hunyuan_*, tiled).
+--- Tiles: parts that are equal in all tiles stay unchanged, neighbours are blended, and sizes are
+-- whole. Reference values of other programs: make golden (hunyuan_*, tiled).
 -- Covers: lua/moonreel/nn/tiles.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -30,7 +30,7 @@ describe("tiles", function()
   local SPACE <const> = { tile = 4, step = 3, blend = 1, keep = 3, more = 0 }
   local TIME <const> = { tile = 4, step = 3, blend = 1, keep = 3, more = 1 }
 
-  it("give back what they were cut from", function()
+  it("restore the clip that they were cut from", function()
     local y, x, seen = through({ 1, 7, 5 }, { space = SPACE }, same)
     assert.same(x.shape, y.shape)
     for i, value in ipairs(x:totable()) do
@@ -45,15 +45,15 @@ describe("tiles", function()
     assert.equal("5x2x2 5x2x2 3x2x2", table.concat(seen, " "))
   end)
 
-  it("leave alone what is no larger than one", function()
+  it("leave a clip unchanged that is no larger than a tile", function()
     local _, _, seen = through({ 4, 4, 4 }, { space = SPACE, time = TIME }, same)
     assert.equal("4x4x4", table.concat(seen, " "))
     _, _, seen = through({ 9, 9, 9 }, {}, same)
     assert.equal("9x9x9", table.concat(seen, " "))
   end)
 
-  it("go over from one to the next over the blend", function()
-    -- the n-th tile is n everywhere
+  it("are blended from one to the next", function()
+    -- the n-th tile has the value n everywhere
     local how = { space = { tile = 4, step = 2, blend = 2, keep = 2, more = 0 } }
     local y = through({ 1, 1, 6 }, how, function(tile, n)
       return (ops.affine(tile, { scale = 0, shift = n }))

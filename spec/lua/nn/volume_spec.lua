@@ -1,11 +1,11 @@
---- Layers of clips, channels last, against loops over every cell.
+--- Layers of clips, channels last, compared with loops over all cells.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
 local nn = require "moonreel.nn"
 local volume = require "moonreel.nn.volume"
 
--- run a graph over x; declare(scope) gives the layer
+-- runs a graph over x; declare(scope) returns the layer
 local function run(x, declare, forward, options)
   local params = G.params("f32")
   local layer = declare(nn.scope(params))
@@ -24,7 +24,7 @@ end
 local function nothing() end
 
 describe("nn.volume", function()
-  it("shows every cell twice in height and in width", function()
+  it("repeats each cell in height and in width", function()
     local x = T.new("f32", {2, 3, 2, 5, 4}):fill_normal(1, "x")
     local y = run(x, nothing, function(_, v) return volume.upsample(v) end)
     assert.same({2, 3, 4, 10, 4}, y.shape)
@@ -55,7 +55,7 @@ describe("nn.volume", function()
     end, function(g, v, layer) return layer(g, v) end)
     local w, bias = exec:param("w", "conv.weight"), exec:param("w", "conv.bias"):totable()
     assert.same({4, 2, 3, 3}, w.shape)
-    -- the cell in the middle sees every cell once
+    -- the cell in the middle sees each cell once
     local sum, cells, weights = bias[3], x:totable(), w:totable()
     for k = 0, 8 do
       for c = 0, 1 do
@@ -65,7 +65,7 @@ describe("nn.volume", function()
     assert.near(sum, y:totable()[4 * 4 + 3], 1e-5)
   end)
 
-  it("repeats the border by copies of it, or by address without any", function()
+  it("repeats the border by copies, or by address without copies", function()
     local x = T.new("f32", {1, 2, 3, 4, 2}):fill_normal(1, "x")
     local function declare(scope)
       return volume.Conv(scope, "conv", 2, 3, {kernel = {3, 3, 3}, pad = {2, 0, 1, 1, 1, 1},
@@ -84,7 +84,7 @@ describe("nn.volume", function()
     assert.is_true((laid - zeros):norm() > 0.1)
   end)
 
-  it("takes further zero frames before the first", function()
+  it("adds zero frames before the first", function()
     local x = T.new("f32", {1, 2, 2, 2, 2}):fill_normal(1, "x")
     local function declare(scope)
       return volume.Conv(scope, "conv", 2, 2, {kernel = {3, 1, 1}, pad = {2, 0, 0, 0, 0, 0},
@@ -97,7 +97,7 @@ describe("nn.volume", function()
     assert.equal(0, y:slice(1, 0, 2):clone():norm())
   end)
 
-  it("normalises groups, with SiLU where it is asked for", function()
+  it("normalises groups, with SiLU on request", function()
     local x = T.new("f32", {2, 3, 2, 2, 4}):fill_normal(1, "x") * 5
     local function norm(silu)
       return run(x, function(scope) return volume.GroupNorm(scope, "norm", 4, 2, 1e-6) end,

@@ -1,4 +1,4 @@
---- The update over ranges of parameters, against formulas in plain Lua doubles (reference
+--- The update over ranges of parameters, compared with formulas in plain Lua doubles (reference
 -- opensora-1.2, sections 7.2 and 7.4).
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -87,7 +87,7 @@ describe("optim", function()
     end
   end)
 
-  it("zeroes the gradients it has used, also where it changes nothing else", function()
+  it("sets used gradients to zero, also when it changes nothing else", function()
     for _, scale in ipairs{1, 0} do
       local run, update = new_update()
       update:step{lr = 0.01, beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.3,
@@ -100,7 +100,7 @@ describe("optim", function()
     end
   end)
 
-  it("keeps what it has in host memory, with the same bits, a few pieces at a time on the device",
+  it("keeps state in host memory with the same bits, a few pieces on the device",
     function()
     local piece = optim.piece
     optim.piece = 64
@@ -131,12 +131,12 @@ describe("optim", function()
         assert.same(wanted, got)
         local there = 0
         for _, row in ipairs(run:regions()) do
-          -- a master that is the weights lies where they do
+          -- a master that is also the weight stays in its region
           local kept = row.prefix and row.role ~= "weights" and row.role ~= "frozen"
           assert.equal(kept and not row.shared and "pinned" or "device", row.space, row.name)
           if row.space == "pinned" then
             there = there + row.bytes
-            -- the host sees it, whatever the device
+            -- the host can read it on all devices
             assert.is_truthy(run:host(row.name))
           end
         end
@@ -153,7 +153,7 @@ describe("optim", function()
     optim.piece = piece
   end)
 
-  it("keeps moments in 8 bits: near those of 32, untouched where nothing changes", function()
+  it("keeps moments in 8 bits: near those of 32, unchanged where nothing changes", function()
     local devices = {"cpu"}
     if base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) then
       devices[2] = "cudaemu"
@@ -182,7 +182,7 @@ describe("optim", function()
         local want = row.frozen and before or exact:param("master", row.name):totable()
         local got = run:param(row.frozen and "frozen" or "master", row.name):totable()
         for i, w in ipairs(want) do
-          -- of four steps, each as long as the rate and the decay at most
+          -- of four steps, each at most as long as the rate and the decay
           local most = 4 * h.lr * (row.lr_factor or 1) * (1 + 0.3 * math.abs(before[i]))
           assert.near(w, got[i], 0.25 * most, row.name)
           moved = moved or w ~= got[i]
@@ -204,7 +204,7 @@ describe("optim", function()
     end
   end)
 
-  it("says what to do when nothing trains", function()
+  it("proposes what to do when no parameter trains", function()
     local params = G.params("f32")
     params:add{name = "a", shape = {4}, init = {kind = "zeros"}, frozen = true}
     params:seal()
@@ -216,7 +216,7 @@ describe("optim", function()
       .. "try: ", problem.message)
   end)
 
-  -- a small model: what Muon updates in blocks of 16 x 16 and what it does not
+  -- a small model: blocks of 16 x 16 that Muon updates, and other parameters
   local MATRICES = {fused = {48, 16}, wide = {16, 64}, square = {16, 16}}
   local OTHERS = {table = {5, 16}, bias = {16}}
   local SHAPES = {{"table", OTHERS.table}, {"fused", MATRICES.fused}, {"bias", OTHERS.bias},
@@ -261,7 +261,7 @@ describe("optim", function()
 
   local function bits(run, region, name) return run:param(region, name):bytes() end
 
-  it("keeps no second moment of matrices, and updates all else as without them", function()
+  it("keeps no second moments of matrices, and updates all else as without Muon", function()
     local run, update, params = new_muon()
     steps_of(update, run, params, 1, 3)
     for _, row in ipairs(run:regions()) do
@@ -281,7 +281,7 @@ describe("optim", function()
     end
   end)
 
-  it("updates a block alike alone and beside others, q apart from k", function()
+  it("updates a block independent of others, q separately from k", function()
     local run, update, params = new_muon()
     steps_of(update, run, params, 1, 2)
     local alone, alone_update, alone_params = new_muon(nil, nil, nil, "wide")
@@ -295,7 +295,7 @@ describe("optim", function()
     for block = 0, 2 do
       local sum = 0
       for i = block * 256 + 1, block * 256 + 256 do
-        -- lr scale X = what is left without the decay
+        -- lr scale X is the change without the decay
         sum = sum + ((1 - 0.02 * 0.2) * before[i] - after[i]) ^ 2
       end
       -- |X|^2 is about its rank, scale 0.2 sqrt(16)
@@ -303,7 +303,7 @@ describe("optim", function()
     end
   end)
 
-  it("gives the same bits where it comes from the host's memory, piece by piece", function()
+  it("computes the same bits when state comes from host memory, piece by piece", function()
     local piece = optim.piece
     for _, dtype in ipairs{"bf16", "f32"} do
       local run, update, params = new_muon(dtype)
@@ -342,7 +342,7 @@ describe("optim", function()
     assert.is_true(off > 0 and off < 0.001, off)
   end)
 
-  it("corrects the bias of a second moment from where it began", function()
+  it("corrects the bias of a second moment from the step at which it began", function()
     local run, update, params = new_muon(nil, nil, {table = 4})
     steps_of(update, run, params, 5, 5)
     local g = values(80, "table5"):totable()

@@ -1,4 +1,4 @@
---- Which parameters Muon updates, in what blocks, and what a pattern may get wrong.
+--- The parameters that Muon updates, their blocks, and errors in patterns.
 -- Covers: lua/moonreel/optim/matrices.lua lua/moonreel/recipe/fields/optim.lua
 local matrices = require "moonreel.optim.matrices"
 local pipeline = require "moonreel.models.pipeline"
@@ -28,12 +28,12 @@ local function matrices_of(s)
 end
 
 describe("the matrices of Muon", function()
-  it("are those that patterns name, in blocks of a square", function()
+  it("are named by patterns, and divided into square blocks", function()
     assert.same({matrices = {"blocks.0.qkv.weight", "blocks.0.fc2.weight"}, block = 256},
       matrices.choose(LIST, {"qkv", "fc2", "0%.qkv"}, 16))
   end)
 
-  it("are refused with what to try", function()
+  it("are refused with a proposal", function()
     for _, case in ipairs{
       {"head", 16, "optim%.muon%.parameters: 'head' names no matrix that trains; try: "},
       {"bias", 16, "'bias' names no matrix that trains"},
@@ -52,7 +52,7 @@ describe("the matrices of Muon", function()
     end
   end)
 
-  it("are the blocks' of a model, which lie behind all else", function()
+  it("are by default those of a model's blocks, which come after all else", function()
     local names, params = matrices_of(bake())
     assert.equal(42, #names)
     for _, name in ipairs(names) do
@@ -67,7 +67,7 @@ describe("the matrices of Muon", function()
     assert.same({}, (matrices_of(settings.bake("tiny/demo", {"optim.type=adamw"}))))
   end)
 
-  it("are blamed on the recipe's line", function()
+  it("are reported with the recipe's line", function()
     local words = {"optim.muon.parameters=[\"^nothing\"]"}
     local ok, problem = pcall(matrices_of, bake(words[1]))
     assert.is_false(ok)
@@ -76,7 +76,7 @@ describe("the matrices of Muon", function()
       (matrices_of(bake 'optim.muon.parameters=["temporal_blocks.0.mlp.fc1.weight"]')))
   end)
 
-  it("get as large an update as AdamW's, or torch's", function()
+  it("get as large an update as AdamW's, or as torch's", function()
     assert.near(0.2 * 8, matrices.scale("match_rms", 16, 64), 1e-12)
     assert.near(0.2 * 8, matrices.scale("match_rms", 64, 16), 1e-12)
     assert.equal(2, matrices.scale("original", 64, 16))

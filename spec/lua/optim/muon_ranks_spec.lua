@@ -1,11 +1,11 @@
---- Muon by ranks: the same bits by any number of ranks and in every stage of ZeRO, since a block is
--- whole on one rank and does not depend on those beside it.
+--- Muon by ranks computes the same bits on any number of ranks and at each ZeRO stage, because a
+-- block is whole on one rank and independent of the others.
 -- Covers: lua/moonreel/optim/init.lua core/graph/params.c core/op/muon.c
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- two layers whose gradients come from rank 0 alone: what the others add is zero; prints a hash of
--- the weights behind three updates of each stage
+-- Two layers whose gradients come from rank 0 alone: the others add zero. Prints a hash of the
+-- weights after three updates of each stage.
 local TRAIN = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -65,7 +65,7 @@ describe("Muon by ranks", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
 
-  it("gives 1, 2 and 8 ranks the same bits in every stage of ZeRO", function()
+  it("computes the same bits on 1, 2 and 8 ranks at each ZeRO stage", function()
     local script = dir:write("train.lua", TRAIN)
     for _, dtype in ipairs { "f32", "bf16" } do
       local want

@@ -1,17 +1,17 @@
---- Ranks that update together: with all state on each (ZeRO 0), with their own part of it (ZeRO 1),
--- of the gradients (ZeRO 2) and of the weights (ZeRO 3) the same bits, and what one rank does with
--- all samples.
+--- Ranks that update together compute the same bits with all state on each (ZeRO 0) or a part of
+-- the state (ZeRO 1), of the gradients (ZeRO 2) and of the weights (ZeRO 3), and what one rank
+-- computes with all samples.
 -- Covers: core/comm/op_group.c core/cpu/collective.c core/op/over_ranks.c core/graph/shards.c
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
--- a model of two layers in one dtype, of 54,320 weights, so that chunks of 64 KiB belong to several
--- ranks, or one has nothing but the pad; trained by each stage of ZeRO on points that the ranks
--- share out; prints a hash of the weights, the last norm, bytes of state, bytes sent per step, what
--- micro-steps tell. With some buckets, over nodes of some ranks; the gradients are reduced
--- behind backward or by the update.
+-- A model of two layers in one dtype, with 54,320 weights, so that chunks of 64 KiB belong to
+-- several ranks, or one has only padding. Each ZeRO stage trains it on points that the ranks
+-- divide. It prints a hash of the weights, the last norm, bytes of state, bytes sent per step, and
+-- the op log of micro-steps. Some cases have several buckets, or hosts of some ranks; the gradients
+-- are reduced after backward or by the update.
 local TRAIN = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -106,8 +106,8 @@ describe("an update by ranks", function()
   end)
   teardown(function() dir:remove() end)
 
-  -- what each rank printed of each stage: {hash, norm, state, sent, chunk, bias, op_log}; of runs
-  -- made before as well
+  -- the output of each rank for each stage: {hash, norm, state, sent, chunk, bias, op_log}; also of
+  -- earlier runs
   local made = {}
   local function train(size, dtype, how)
     how = how or {}
@@ -144,7 +144,7 @@ describe("an update by ranks", function()
     end
   end
 
-  it("gives the same bits whatever each rank keeps of the state", function()
+  it("computes the same bits for any part of the state on each rank", function()
     for _, case in ipairs { { 2, "bf16" }, { 3, "f32" }, { 4, "f32" }, { 8, "bf16" } } do
       local runs = train(case[1], case[2], { behind = true })
       assert.equal(case[1], #runs[3])
@@ -153,7 +153,7 @@ describe("an update by ranks", function()
     assert_same(train(2, "f32"), 0, 1)
   end)
 
-  it("gives them in several buckets too, and in two hops", function()
+  it("computes them in several buckets too, and in two hops", function()
     -- the first layer has 5,120 weights, the second 49,200 with its bias
     for _, how in ipairs { { elements = 49216 }, { elements = 49216, node = 2 }, { node = 2 } } do
       how.behind = true
@@ -168,7 +168,7 @@ describe("an update by ranks", function()
     assert_same(train(4, "bf16", { elements = 49216 }), 0, 1)
   end)
 
-  -- sanitizers build no emulated GPU
+  -- builds with sanitizers have no emulated GPU
   local on_gpus = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so"))) and it
     or pending
   for hops, case in pairs { one = { ranks = 2 }, two = { ranks = 4, node = 2 } } do
@@ -186,15 +186,15 @@ describe("an update by ranks", function()
     end)
   end
 
-  it("keeps a part of the state and sends what the table of stages says", function()
+  it("keeps a part of the state and sends the bytes of the table of stages", function()
     for _, how in ipairs { { behind = true }, { behind = true, elements = 49216 } } do
       for _, size in ipairs { 2, 4 } do
         local runs = train(size, "bf16", how)
         local elements = runs[0][1].chunk * size
         -- bf16 weights, gradients, and master, average, two moments of f32
         local whole = { [0] = 22, 6, 2, 0 }
-        -- f32 gradients reduced and gathered, or bf16 weights gathered, for ZeRO 3 twice, but for
-        -- those of the first layer, which backward does not read: half of all, where they have a
+        -- f32 gradients reduced and gathered, or bf16 weights gathered, for ZeRO 3 twice, except
+        -- those of the first layer, which backward does not read: half of all, when they have a
         -- bucket of their own; 8 bytes of the norm, which goes to 1, then 2 more ranks
         local sent = { [0] = 8, 6, 6, how.elements and 7 or 8 }
         for stage = 0, 3 do
@@ -209,7 +209,7 @@ describe("an update by ranks", function()
     end
   end)
 
-  it("tells the same in all micro-steps: buckets forward, backward, and reduced", function()
+  it("has the same op log in all micro-steps: buckets forward, backward, and reduced", function()
     local runs = train(4, "bf16", { behind = true, elements = 49216 })
     assert.equal("", runs[1][1].op_log)
     assert.equal("reduce 2, reduce 1", runs[2][1].op_log)
@@ -217,7 +217,7 @@ describe("an update by ranks", function()
     assert.equal("gather 1, gather 2, gather 2, reduce 2, reduce 1", runs[3][1].op_log)
   end)
 
-  it("refuses a table that is cut for other ranks, and state of something else", function()
+  it("refuses a table that is divided for other ranks, and state of another part", function()
     local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
     local optim, ranks = require "moonreel.optim", require "moonreel.optim.ranks"
     local regions = require "moonreel.optim.regions"
@@ -239,13 +239,13 @@ describe("an update by ranks", function()
       .. "which rank 0 owns first of 1 parts", optim.new, part, params, team)
   end)
 
-  it("knows the rank that owns each chunk, in one hop and in two", function()
+  it("knows the owner of each chunk, in one hop and in two", function()
     local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
     local size, comm = 6, { op_group = function() return 1 end }
     local params = G.params "f32"
     require("moonreel.nn").scope(params):add("w", { 6000 }, { kind = "zeros" })
     params:seal { ranks = size }
-    -- hosts of two, of three, and all ranks on one: no two of these numbers are alike
+    -- hosts of two, of three, and all ranks on one: no two of these numbers are equal
     for _, here in ipairs { 2, 3, 6 } do
       local owned = {}
       for rank = 0, size - 1 do
@@ -262,7 +262,7 @@ describe("an update by ranks", function()
     end
   end)
 
-  it("tells how much is there for a while: of two buckets, or of the one that there is", function()
+  it("reports the bytes of temporary buffers: two buckets, or the only one", function()
     local G, ranks = require "moonreel.core.graph", require "moonreel.optim.ranks"
     local lanes = {}
     local world = { rank = function() return 1 end, size = function() return 4 end,
@@ -286,11 +286,11 @@ describe("an update by ranks", function()
       end
       ranks.new(params, world, { local_ranks = 2 })
     end
-    -- two hops, of which two buckets take one each at once
+    -- two hops, whose two buckets each take a lane at the same time
     assert.same({ 0, 1, 0, 1, 0, 1 }, lanes)
   end)
 
-  it("refuses values that no message carries, which each rank would have kept", function()
+  it("refuses dtypes that messages do not support", function()
     local E, G = require "moonreel.core.exec", require "moonreel.core.graph"
     local ops, T = require "moonreel.core.op", require "moonreel.core.tensor"
     local group <close> = require("moonreel.comm").world {}
@@ -306,7 +306,7 @@ describe("an update by ranks", function()
     end)
   end)
 
-  it("moves weights as one rank does with all samples", function()
+  it("changes weights as one rank does with all samples", function()
     local alone, many = train(1, "f32")[0], train(4, "f32")[3]
     assert.near(alone[1].bias, many[1].bias, 5e-6 * math.abs(alone[1].bias))
     assert.near(tonumber(alone[1].norm), tonumber(many[1].norm), 5e-6 * tonumber(alone[1].norm))

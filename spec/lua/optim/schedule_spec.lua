@@ -9,7 +9,7 @@ describe("optim.schedule", function()
     assert.near(1e-4, at(99999), 1e-12)
   end)
 
-  it("makes a bump with 1cycle", function()
+  it("rises and falls with 1cycle", function()
     local at = schedule.new{kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8,
       warmup_steps = 4, cooldown_steps = 4}
     assert.near(1, at(0), 1e-12)
@@ -19,7 +19,7 @@ describe("optim.schedule", function()
     assert.near(2, at(8), 1e-12)
   end)
 
-  it("runs the linear anneal forwards, and backwards only under compat", function()
+  it("anneals linearly forwards, and backwards only under compat", function()
     local c = {kind = "1cycle", lr = 2, min_lr = 1, max_lr = 8, warmup_steps = 4,
       cooldown_steps = 4, anneal_strategy = "linear"}
     assert.near(1, schedule.new(c)(0), 1e-12)
@@ -27,7 +27,7 @@ describe("optim.schedule", function()
     assert.near(8, schedule.new(c)(0), 1e-12)
   end)
 
-  it("counts the micro-steps of an update where it is to", function()
+  it("counts the micro-steps of an update when it is configured to", function()
     local c = {kind = "constant", lr = 1, warmup_steps = 8, initial_lr = 0.1}
     local each = schedule.new(c)
     c.micro_steps = 3
@@ -48,7 +48,7 @@ describe("optim.schedule", function()
     assert.near(0.1, at(400), 1e-12)
   end)
 
-  it("names the kinds when one is unknown", function()
+  it("lists the kinds when one is unknown", function()
     local ok, err = pcall(schedule.new, {kind = "saw", lr = 1})
     assert.is_false(ok)
     assert.matches("'saw'; expected one of 1cycle, constant, cosine", tostring(err))

@@ -1,4 +1,4 @@
---- What is measured of weights behind an update, against the weights before and behind it.
+--- Measurements of weights after an update, compared with the weights before and after it.
 -- Covers: lua/moonreel/optim/weights.lua lua/moonreel/optim/places.lua
 -- lua/moonreel/optim/histograms.lua
 local E = require "moonreel.core.exec"
@@ -75,7 +75,7 @@ local function values(run, region)
   return all
 end
 
--- the facts of a block, out of weights before and behind the update
+-- the facts of a block, computed from weights before and after the update
 local function expected(block, before, after, average)
   local w, u, off, rows, dead = 0, 0, 0, 0, 0
   for _, p in ipairs(PARAMS) do
@@ -106,7 +106,7 @@ end
 describe("optim.weights", function()
   for _, case in ipairs { { "f32" }, { "bf16" }, { "bf16", "pinned" }, { "f32", nil, "cudaemu" },
       { "bf16", "pinned", "cudaemu" } } do
-    -- sanitizers build no emulated GPU
+    -- builds with sanitizers have no emulated GPU
     local there = case[3] and not base.exists((process.program():gsub("[^/]*$",
       "libmoonreel_cudaemu.so"))) and pending or it
     there(("measures what an update did, weights of %s, %s, %s"):format(case[1],
@@ -131,7 +131,7 @@ describe("optim.weights", function()
         assert.near(1, got.norm / want.norm, 1e-6, got.name)
         assert.near(1, got.update_ratio / want.update_ratio, 1e-4, got.name)
         assert.near(1, got.ema_drift / want.ema_drift, 1e-6, got.name)
-        -- a row that lies in two pieces is judged by what lies in the first of them
+        -- a row across two pieces is judged by its part in the first
         assert.equal(want.dead, got.dead, got.name)
       end
       local n, squares = counted(counts:count(1))
@@ -162,7 +162,7 @@ describe("optim.weights", function()
     end
   end)
 
-  it("says norms and drift of weights whose moments have 8 bits, which tell no update", function()
+  it("reports norms and drift, but no update, of weights whose moments have 8 bits", function()
     local run, params = new("bf16", nil, nil, 8)
     local watch = weights.new(run, params)
     optim.new(run, params):step(H)
@@ -175,13 +175,13 @@ describe("optim.weights", function()
     end
   end)
 
-  it("calls blocks as their parameters are called", function()
+  it("names blocks like their parameters", function()
     assert.equal("spatial_blocks.12", weights.block "spatial_blocks.12.attn.qkv.weight")
     assert.equal("final_layer", weights.block "final_layer.linear.weight")
     assert.equal("t_block.1", weights.block "t_block.1.bias")
   end)
 
-  it("has no ratio of what has no norm, and no drift without averages", function()
+  it("has no ratio for a norm of zero, and no drift without averages", function()
     local run, params = new "f32"
     local watch = weights.new(run, params)
     local zeros = {}
