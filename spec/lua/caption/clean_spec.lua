@@ -1,4 +1,4 @@
---- Rules of captions one by one; captions of the reference are in spec/golden/text_rules.json.
+--- Rules for captions one by one; spec/golden/text_rules.json has captions of the reference.
 local clean = require "moonreel.caption.clean"
 
 describe("a clean caption", function()
@@ -17,13 +17,13 @@ describe("a clean caption", function()
     it(("of %q"):format(text), function() assert.equal(want, clean.caption(text)) end)
   end
 
-  it("is cleaned twice", function()
-    -- one line in front goes each time
+  it("is the result of two passes", function()
+    -- each pass removes one leading line
     assert.equal("x", clean.caption "__x")
     assert.equal("_x", clean.caption "___x")
   end)
 
-  it("that is not to be cleaned has small letters and no space around it", function()
+  it("without the rules only has small letters and no space around it", function()
     assert.equal("a <b>é</b>  x", clean.plain " A <b>É</b>  x\n")
   end)
 end)

@@ -1,4 +1,5 @@
---- Tags and comments go, names become characters, what is cut or astray stays.
+--- Tags and comments are removed, entities become characters, and incomplete or stray ones are
+-- kept.
 local html = require "moonreel.caption.html"
 
 describe("text without HTML", function()

@@ -1,4 +1,4 @@
---- Matches are those of Python's re; long runs are read once.
+--- Matches are those of Python's re; long repetitions are read once.
 local pattern = require "moonreel.caption.pattern"
 local unicode = require "moonreel.caption.unicode"
 
@@ -9,7 +9,7 @@ end
 
 describe("a pattern", function()
   -- results of re.sub of Python 3.11
-  it("matches what Python's does", function()
+  it("matches what Python's re matches", function()
     for _, c in ipairs {
       { "b", "abcb", "a-c-" }, { "[a-c]+", "xabcdab", "x-d-" }, { "[^a-c]", "axb", "a-b" },
       { "[\\]x]", "a]x", "a--" }, { "[a\\-]", "a-b", "--b" }, { "a?b", "ab b aab", "- - a-" },
@@ -27,19 +27,19 @@ describe("a pattern", function()
     end
   end)
 
-  it("is used for text after text", function()
+  it("can be used for several texts", function()
     local p = pattern.new "\\d+x"
     assert.equal("11", unicode.text((p:replace(unicode.codes "11", "-"))))
     assert.equal("- 1", unicode.text((p:replace(unicode.codes "11x 1", "-"))))
     assert.equal("1-", unicode.text((p:replace(unicode.codes "1-", "-"))))
   end)
 
-  it("counts its matches, and finds none of no length", function()
+  it("counts its matches, of which none is empty", function()
     assert.equal(3, select(2, replace("[-_]", "a-b_c-d")))
     assert.equal("bab", (replace("x*", "bab")))
   end)
 
-  it("reads a run once, however often it may begin", function()
+  it("reads a repetition once, whatever the number of places where it may begin", function()
     for _, source in ipairs { "\\S+\\.png", "\\b\\d+\\.?\\d*x", "[a1]+\\d+[a1]+x" } do
       local text, calls = ("1"):rep(4000), 0
       debug.sethook(function() calls = calls + 1 end, "", 1000)
@@ -49,7 +49,7 @@ describe("a pattern", function()
     end
   end)
 
-  it("that cannot be read says where", function()
+  it("that is invalid is refused with the position", function()
     local function fails(source) return (select(2, pcall(pattern.new, source))).message end
     assert.matches("pattern '%(a': no %) at 3", fails "(a")
     assert.matches("no %] at 3", fails "[a")

@@ -1,4 +1,4 @@
---- The grammar of prompts, and what each mistake is told.
+--- The grammar of prompts, and the error for each mistake.
 local base = require "moonreel.core.base"
 local prompt = require "moonreel.caption.prompt"
 
@@ -10,14 +10,14 @@ local function message(f, ...)
 end
 
 describe("JSON in a prompt", function()
-  it("is taken off", function()
+  it("is removed from the text", function()
     assert.same({ "A bird", { reference_path = "a.png", mask_strategy = "0" } },
       { prompt.extract 'A bird{"reference_path": "a.png", "mask_strategy": "0"}' })
     assert.same({ "A bird", {} }, { prompt.extract "A bird" })
     assert.same({ "", {} }, { prompt.extract "{}" })
   end)
 
-  it("says what is wrong with it", function()
+  it("reports what is wrong with it", function()
     assert.matches("prompt 'a{b}': its {...} is not a JSON object: .*line 1",
       message(prompt.extract, "a{b}"))
     assert.matches("it contains more than one {",
@@ -40,7 +40,7 @@ describe("a prompt with a text per loop", function()
     assert.same({ { "|1| x" } }, { prompt.split "|1| x" })
   end)
 
-  it("says which segment does not exist", function()
+  it("reports the segment that does not exist", function()
     assert.matches("segment 2: expected |LOOP|TEXT, got 'b'", message(prompt.split, "|0|a|b|c"))
     assert.matches("segment 2: expected |LOOP|TEXT, got '3'", message(prompt.split, "|0|a|3"))
     assert.matches("segment 3 begins at loop 1, but the one before begins at 2",
@@ -49,7 +49,7 @@ describe("a prompt with a text per loop", function()
 end)
 
 describe("scores", function()
-  it("stand behind a text that lacks them, with one decimal", function()
+  it("are added to a text that lacks them, with one decimal", function()
     assert.equal("a cat aesthetic score: 5.2. motion score: 0.1. camera motion: zoom in.",
       prompt.score("a cat", { aes = 5.25, flow = 0.05, camera_motion = "zoom in" }))
     assert.equal("a. motion score: 9.0. aesthetic score: 6.5.",
@@ -74,7 +74,7 @@ describe("reference_path", function()
     assert.same({ "README.md", "Makefile" }, prompt.references "README.md; Makefile")
   end)
 
-  it("says which reference does not exist", function()
+  it("reports the reference that does not exist", function()
     assert.matches("reference 1, no/such.png: there is no such file",
       message(prompt.references, "README.md;no/such.png"))
     assert.matches("reference 1 has no path; expected FILE;FILE",

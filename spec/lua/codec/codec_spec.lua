@@ -1,4 +1,4 @@
---- Clips to latents and back: pieces, draws, memory, files and what is refused of them.
+--- Clips to latents and back: pieces, random numbers, memory, files and errors about them.
 -- Covers: lua/moonreel/nn/compiled.lua lua/moonreel/codec/init.lua lua/moonreel/text/config.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -13,7 +13,7 @@ local weights = require "datasets.demo.weights"
 local dir = folder.new()
 weights.vae(dir.path .. "/vae", 5)
 
--- a codec over a folder of weights; `fields` of the autoencoder
+-- a codec with the weights of a folder; `fields` of the autoencoder
 local function open(path, fields, device, dtype)
   local f = {micro_frame_size = 5, micro_batch_size = 2, from_pretrained = path}
   for k, v in pairs(fields or {}) do
@@ -51,7 +51,7 @@ end
 describe("codec", function()
   teardown(function() dir:remove() end)
 
-  it("of weights that are no numbers is refused by the name of the tensor", function()
+  it("refuses weights that are not finite, with the name of the tensor", function()
     weights.vae(dir.path .. "/nan", 5)
     for _, entry in ipairs(base.list_dir(dir.path .. "/nan")) do
       if entry:find "%.safetensors$" then
@@ -63,13 +63,13 @@ describe("codec", function()
       dir.path .. "/nan")
   end)
 
-  it("encodes and decodes a clip in pieces that know nothing of each other", function()
+  it("encodes and decodes a clip in independent pieces", function()
     local c <close> = open(dir.path .. "/vae")
     local pixels = clip(12, 16, 24)
     local z = encode(c, pixels)
     assert.same({4, 5, 2, 3}, z.shape)
     local same <close> = open(dir.path .. "/vae")
-    -- each piece alone, with the same draws
+    -- each piece alone, with the same random numbers
     local noise = c:noise(12, 16, 24, 1, nil, 0)
     for i = 0, 1 do
       local one = same:encode(pixels:slice(0, 5 * i, 5 * i + 5):clone(), {
@@ -84,7 +84,7 @@ describe("codec", function()
       back:slice(0, 0, 5):clone():totable())
   end)
 
-  it("gives the same bits however many pictures are taken at once", function()
+  it("computes the same bits for any number of pictures at once", function()
     local one <close> = open(dir.path .. "/vae", {micro_batch_size = 1})
     local four <close> = open(dir.path .. "/vae", {micro_batch_size = 4})
     local pixels = clip(6, 16, 24)
@@ -92,7 +92,7 @@ describe("codec", function()
     assert.near(0, (z - encode(four, pixels)):norm() / z:norm(), 1e-6)
   end)
 
-  it("draws by seed, sample key and epoch", function()
+  it("draws random numbers by seed, sample key and epoch", function()
     local c <close> = open(dir.path .. "/vae")
     local pixels = clip(2, 16, 16)
     local z = encode(c, pixels, 3):totable()
@@ -102,7 +102,7 @@ describe("codec", function()
     assert.is_false(z[1] == epoch[1])
   end)
 
-  it("gives the same bits on the shadow device", function()
+  it("computes the same bits on the shadow device", function()
     local cpu <close> = open(dir.path .. "/vae")
     local shadow <close> = open(dir.path .. "/vae", nil, E.device("shadow", 1))
     local pixels = clip(6, 16, 24)
@@ -112,7 +112,7 @@ describe("codec", function()
   end)
 
   for _, name in ipairs{"cpu", "shadow"} do
-    it("encodes into a program behind what runs, and waits for nothing, on " .. name, function()
+    it("encodes into a program without a wait for what runs before, on " .. name, function()
       local device = E.device(name, 1)
       local c <close> = open(dir.path .. "/vae", nil, device)
       local clips, noise, wanted = {clip(12, 16, 24), clip(12, 16, 24, 8)}, {}, {}
@@ -120,7 +120,7 @@ describe("codec", function()
         noise[b] = c:noise(12, 16, 24, 1, b, 0)
         wanted[b] = c:encode(clips[b], noise[b]):clone():totable()
       end
-      -- frames before channels: as pieces in time come
+      -- frames before channels, the order of pieces in time
       local run <close> = E.new(device, nil, {})
       local g = G.graph()
       g:output("x", (ops.copy(g:input("z", "f32", {2, 5, 4, 2, 3}):permute{0, 2, 1, 3, 4})))
@@ -142,7 +142,7 @@ describe("codec", function()
     end)
   end
 
-  it("encodes a part of a clip to its place in an input, with draws of its own", function()
+  it("encodes a part of a clip into an input, with random numbers of its own", function()
     local device = E.device("cpu", 1)
     local c <close> = open(dir.path .. "/vae", nil, device)
     local pixels = clip(12, 16, 24)
@@ -166,7 +166,7 @@ describe("codec", function()
     assert.near(there:norm(), x:norm(), 1e-6)
   end)
 
-  it("computes in bf16 where the run does", function()
+  it("computes in bf16 when the run does", function()
     local device = E.device("cpu", 1)
     if device:compute("bf16") ~= "bf16" then
       return
@@ -179,7 +179,7 @@ describe("codec", function()
     assert.is_true(off > 1e-4 and off < 0.1, off)
   end)
 
-  it("takes memory by the piece, not by the clip", function()
+  it("needs memory for a piece, not for the clip", function()
     local c <close> = open(dir.path .. "/vae")
     local function arena(frames)
       encode(c, clip(frames, 16, 24))
@@ -193,7 +193,7 @@ describe("codec", function()
     assert.equal(short, arena(40))
   end)
 
-  it("keeps the programs of few sizes, and gives the same bits when one comes back", function()
+  it("keeps the programs of a few sizes, and computes the same when one returns", function()
     local c <close> = open(dir.path .. "/vae")
     local first = encode(c, clip(2, 8, 8)):totable()
     for width = 2, 10 do
@@ -208,7 +208,7 @@ describe("codec", function()
     assert.same(first, encode(c, clip(2, 8, 8)):totable())
   end)
 
-  it("opens by path: a clip to latents and back, as tensors", function()
+  it("is opened by path: a clip to latents and back, as tensors", function()
     local c <close> = codec.open(dir.path .. "/vae", {micro_frame_size = 5, micro_batch_size = 2,
       device = E.device("cpu", 1)})
     assert.matches("^mr%.Codec: .*/vae, 4 latent channels$", tostring(c))
@@ -229,13 +229,13 @@ describe("codec", function()
       {dtype = "f64"})
   end)
 
-  it("makes pixels of pictures as files hold them", function()
+  it("makes the pixel bytes of files from pictures", function()
     local pixels = codec.pixels(T.from({5}, {-1.5, -1, 0, 0.5, 2}))
     assert.same({0, 0, 128, 191, 255}, pixels:totable())
   end)
 
-  describe("weights", function()
-    -- the latent of a fixed clip by a folder
+  describe("weights of a codec", function()
+    -- the latent of a fixed clip by the codec of a folder
     local function latent(name)
       local c <close> = open(dir.path .. "/" .. name)
       return encode(c, clip(2, 16, 16)):totable()
@@ -247,7 +247,7 @@ describe("codec", function()
       return tostring(err)
     end
 
-    it("may stand in one file, and under older names of the attention", function()
+    it("may be in one file, and have older names of the attention", function()
       local want = latent "vae"
       assert.same(want, latent "vae/model.safetensors")
       local older = {to_q = "query", to_k = "key", to_v = "value", ["to_out.0"] = "proj_attn"}
@@ -257,7 +257,7 @@ describe("codec", function()
           local from, to = name:find(at, 1, true)
           if from then
             name = name:sub(1, from - 1) .. "attentions.0." .. old .. "." .. name:sub(to + 1)
-            -- kernels of one position stand for matrices
+            -- convolutions of one position replace matrices
             t = #t.shape == 2 and t:reshape{t.shape[1], t.shape[2], 1, 1} or t
           end
         end
@@ -266,14 +266,14 @@ describe("codec", function()
       assert.same(want, latent "older")
     end)
 
-    it("of pictures alone lack time, and are opened by path for pictures", function()
+    it("of a picture autoencoder have no time, and are opened by path for pictures", function()
       weights.vae(dir.path .. "/pictures", 5, function(name, t)
         return name:match("^spatial_vae%.module%.(.*)"), t
       end)
       assert.matches("pictures.*: the file has only the spatial half of the autoencoder, with "
         .. "names of AutoencoderKL; %d+ tensors of the temporal half are missing; try: codec%.open",
         problem "pictures")
-      -- its latents are those that the whole one joins in time
+      -- its latents are the ones that the whole autoencoder joins in time
       local alone <close> = codec.open(dir.path .. "/pictures", {micro_batch_size = 2})
       local whole <close> = codec.open(dir.path .. "/vae")
       local pixels = clip(3, 16, 24)
@@ -299,7 +299,7 @@ describe("codec", function()
       assert.equal(codec.pixels(pictures):bytes(), alone:decode(z):bytes())
     end)
 
-    it("may not hold what has no place", function()
+    it("may not contain unknown tensors", function()
       weights.vae(dir.path .. "/more", 5, function(name, t)
         return name == "scale" and "temporal_vae.more" or name, t
       end)
@@ -307,7 +307,7 @@ describe("codec", function()
         .. "'temporal_vae%.more'", problem "more")
     end)
 
-    it("are refused when they are not what config.json says, with field, tensor and both values",
+    it("that contradict config.json are refused with field, tensor and both values",
       function()
         local text = base.read_file(dir.path .. "/vae/config.json")
         local function changed(name, from, to)
@@ -339,7 +339,7 @@ describe("codec", function()
         end
       end)
 
-    it("are asked for by path", function()
+    it("are found by path", function()
       assert.matches("vae%.from_pretrained is not set, .*try: vae%.from_pretrained = ",
         problem(nil))
       assert.matches("no file or folder '.*nothing', and nothing is downloaded", problem "nothing")

@@ -1,4 +1,4 @@
---- Which numbers of frames an autoencoder accepts.
+--- The numbers of frames that an autoencoder accepts.
 -- Covers: lua/moonreel/codec/lengths.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -22,7 +22,7 @@ describe("lengths of clips", function()
     assert.same({ 2, 5, 8, 11 }, allowed "3n+2")
   end)
 
-  it("are refused with the next one that is allowed", function()
+  it("are refused with the next length that is allowed", function()
     lengths.check({}, 7)
     lengths.check({ lengths = "4n+1" }, 9)
     fails("MR_E_SHAPE", "a clip of 7 frames: this autoencoder needs 4n%+1 frames; try: 5 frames",
@@ -32,7 +32,7 @@ describe("lengths of clips", function()
     fails("MR_E_SHAPE", "needs 1 frames; try: 1 frames", lengths.check, { lengths = "1" }, 3)
   end)
 
-  it("of buckets are refused with the bucket's line, unless nothing enters it", function()
+  it("of buckets are refused with the bucket's line, unless the bucket is empty", function()
     local dir <close> = folder.new()
     local function check(buckets)
       local s = dir:bake('return recipe { vae = { type = "hunyuan_vae" },\nbucket_config = {\n'

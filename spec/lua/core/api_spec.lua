@@ -1,9 +1,9 @@
---- What the bindings say of themselves: nothing without a row, no row without words.
+--- Documentation of the bindings: each function has an entry, and each entry has text.
 -- Covers: core/bind/api.c core/bind/bind.c
 local api = require "moonreel.core.api"
 local T = require "moonreel.core.tensor"
 
--- every room of the core, opened, so that its types are there
+-- all rooms of the core, opened, so that their types exist
 local rooms = {}
 for name in pairs(package.preload) do
   if name:match("^moonreel%.core%.") then
@@ -11,7 +11,7 @@ for name in pairs(package.preload) do
   end
 end
 
-describe("the rows of the bindings", function()
+describe("the entries of the bindings", function()
   local faces = api.faces()
 
   local function row_of(face, name)
@@ -22,9 +22,9 @@ describe("the rows of the bindings", function()
     end
   end
 
-  it("name every function of every module", function()
+  it("name each function of each module", function()
     for name, module in pairs(rooms) do
-      -- ops have rows of their own kind
+      -- ops have entries of their own kind
       for key, value in pairs(name == "moonreel.core.op" and {} or module) do
         local row = faces[name] and row_of(faces[name], key)
         assert.is_truthy(row, ("%s.%s has no row"):format(name, key))
@@ -35,7 +35,7 @@ describe("the rows of the bindings", function()
     end
   end)
 
-  it("name every method of every type, by the very function that runs", function()
+  it("name each method of each type, with the function that runs", function()
     local t, seen = T.new("f32", { 1 }), 0
     for _, row in ipairs(faces["mr.Tensor"].rows) do
       if row.call and not row.name:match("^__") then
@@ -68,7 +68,8 @@ describe("the rows of the bindings", function()
         else
           assert.is_nil(row.type:match("^%("), where)
         end
-        -- a function takes options where its signature says so, and each has a sentence
+        -- a function with a table of options says so in its signature, and each option has a
+        -- sentence
         if row.options then
           assert.matches("options%??: table", row.type, where)
           for _, option in ipairs(row.options) do
@@ -82,7 +83,7 @@ describe("the rows of the bindings", function()
     end
   end)
 
-  it("carry the options with their kinds and defaults", function()
+  it("contain the options with their kinds and defaults", function()
     local fields = {}
     for _, option in ipairs(row_of(faces["moonreel.core.media"], "decode").options) do
       fields[option.name] = option
@@ -93,7 +94,7 @@ describe("the rows of the bindings", function()
     assert.equal("string", fields.filter.type)
   end)
 
-  it("of a type of boxes include close()", function()
+  it("of a type that owns resources include close()", function()
     local close = row_of(faces["mr.Tensor"], "close")
     local t = T.new("f32", { 1 })
     assert.equal(close.call, t.close)

@@ -1,11 +1,11 @@
---- moonreel.core.base: what is read whole is a regular file; free memory goes back.
+--- moonreel.core.base: reads regular files as a whole, and returns free memory.
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local bench = require "moonreel.core.bench"
 local process = require "moonreel.core.process"
 
 describe("base.read_file", function()
-  it("refuses pipes, devices and folders at once instead of waiting", function()
+  it("refuses pipes, devices and folders at once", function()
     local path = os.tmpname()
     os.remove(path)
     assert(os.execute("mkfifo " .. path))
@@ -19,7 +19,7 @@ describe("base.read_file", function()
 end)
 
 describe("base.trim", function()
-  it("gives back unused values, also beneath used ones", function()
+  it("returns unused memory, also below used memory", function()
     if process.program():find("/asan/", 1, true) then
       return pending("sanitizers keep what is freed")
     end
@@ -40,7 +40,7 @@ describe("base.trim", function()
 end)
 
 describe("base.link", function()
-  it("gives a file one more name, or says that it cannot", function()
+  it("gives a file a second name, or reports an error", function()
     local folder = require "spec.support.folder"
     local dir = folder.new()
     local path = dir:write("a", "text")

@@ -1,4 +1,4 @@
---- moonreel.core.exec: devices from Lua, what they tell and what is reported for them.
+--- moonreel.core.exec: devices in Lua, their facts and predictions for them.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/bind/device.c
 local E = require "moonreel.core.exec"
@@ -14,7 +14,7 @@ local function silu_graph(n)
 end
 
 describe("exec.device", function()
-  it("tells its facts", function()
+  it("has facts", function()
     local facts = E.device("cpu", 2):facts()
     assert.equal("cpu", facts.device)
     assert.equal(2, facts.threads)
@@ -22,13 +22,13 @@ describe("exec.device", function()
     assert.is_boolean(facts.bf16)
   end)
 
-  it("computes in the dtype asked for, where bf16 is fast", function()
+  it("computes in the requested dtype when bf16 is fast", function()
     local dev = E.device()
     assert.equal("f32", dev:compute("f32"))
     assert.equal(dev:facts().bf16 and "bf16" or "f32", dev:compute("bf16"))
   end)
 
-  it("tells its memory", function()
+  it("reports its memory", function()
     local free, all = E.device():memory()
     assert.is_true(free > 0 and free <= all)
   end)
@@ -37,7 +37,7 @@ describe("exec.device", function()
     fails("MR_E_USAGE", "expected cpu, shadow or cuda", E.device, "tpu")
   end)
 
-  it("refuses teams that no library of threads holds", function()
+  it("refuses more threads than the thread library allows", function()
     for _, threads in ipairs { 4097, 1 << 32, -1, math.mininteger } do
       fails("MR_E_USAGE", "expected 1 to 4096, or 0 for all", E.device, "cpu", threads)
     end
@@ -47,7 +47,7 @@ describe("exec.device", function()
 end)
 
 describe("exec.plan", function()
-  it("predicts seconds by the rates of a device, kind by kind", function()
+  it("predicts seconds by the rates of a device for each kind of op", function()
     local dev = E.device()
     local prog = E.plan(nil, { facts = dev:facts(), rates = dev }):compile(silu_graph(1000))
     assert.equal(0, prog:times()[1].expected) -- nothing is measured yet
@@ -64,14 +64,14 @@ describe("exec.plan", function()
     assert.matches("mr.Device expected", tostring(err))
     local mine, lanes = dev:rates("f32"), "attention by lanes"
     assert.is_true(mine.elementwise[1] > 0 and mine.attention[2] > 0 and mine.step > 0)
-    -- what the function behind a product takes is in the rate of both
+    -- the rate of both includes the activation after a product
     assert.is_true(mine.linear_gelu[1] > 0 and mine.linear_gelu[2] > 0)
-    -- a form of processors alone
+    -- a form that only processors have
     local is_cpu = dev:facts().device ~= "cudaemu"
     assert.equal(is_cpu, mine[lanes] ~= nil and mine[lanes][2] > 0)
   end)
 
-  it("refuses facts that no kernel is for", function()
+  it("refuses facts of a device without kernels", function()
     local function plan(facts) return E.plan(nil, { facts = facts }) end
     fails("MR_E_USAGE", "no option 'cores'; it takes device", plan, { cores = 2 })
     fails("MR_E_UNSUPPORTED", "no kernels for device 'tpu'", plan, { device = "tpu", isa = "avx2" })

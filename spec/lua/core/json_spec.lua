@@ -1,4 +1,4 @@
---- JSON binding: values that survive the round trip, errors that say where.
+--- JSON binding: values survive a round trip, and errors have a place.
 -- Covers: core/bind/json.c
 local json = require "moonreel.core.json"
 
@@ -18,7 +18,7 @@ describe("json.decode", function()
     assert.equal(-7, v.n)
   end)
 
-  it("tells arrays from objects and null from nothing", function()
+  it("distinguishes arrays from objects and null from nil", function()
     local v = json.decode('{"a": [], "o": {}, "n": null, "l": [1, null, "x"]}')
     assert.is_true(json.is_array(v.a))
     assert.is_false(json.is_array(v.o))
@@ -28,19 +28,19 @@ describe("json.decode", function()
     assert.equal('{"a":[],"l":[1,null,"x"],"n":null,"o":{}}', json.encode(v))
   end)
 
-  it("takes any value at the top", function()
+  it("accepts any value at the top", function()
     assert.equal(12, json.decode("12"))
     assert.equal("a\0b", json.decode('"a\\u0000b"'))
     assert.is_true(json.decode(" true "))
   end)
 
-  it("names file, line and column of a fault", function()
+  it("reports file, line and column of an error", function()
     local err = fails(json.decode, '{\n  "a": 1,\n  "b": ]\n}', "settings.json")
     assert.equal("MR_E_DATA", err.code)
     assert.matches("settings%.json: line 3, column %d+: ", tostring(err))
   end)
 
-  it("refuses duplicate keys, cut texts, trailing text and integers that do not fit", function()
+  it("refuses duplicate keys, incomplete or trailing text and integers too large", function()
     assert.matches("duplicate", tostring(fails(json.decode, '{"a":1,"a":2}')))
     for _, text in ipairs { '{"a":', "", "[1,2", "[1] x", '"\\ud800"', "99999999999999999999",
         "nan" } do
@@ -65,7 +65,7 @@ describe("json.encode", function()
       json.encode({ a = { 1 }, b = {} }, { indent = 2 }))
   end)
 
-  it("writes floats that read back to the same bits", function()
+  it("writes floats that are read back to the same bits", function()
     local seed = 12345
     print("json spec seed " .. seed)
     math.randomseed(seed)
@@ -82,7 +82,7 @@ describe("json.encode", function()
     assert.equal("-0.0", json.encode(-0.0))
   end)
 
-  it("keeps the ends of the integers", function()
+  it("keeps the smallest and the largest integer", function()
     for _, i in ipairs { math.maxinteger, math.mininteger, 0 } do
       assert.equal(i, json.decode(json.encode(i)))
     end
@@ -94,7 +94,7 @@ describe("json.encode", function()
     assert.equal(text, json.decode(json.encode(text)))
   end)
 
-  it("names the path of a value without a JSON form", function()
+  it("reports the path of a value that JSON cannot express", function()
     assert.matches("value%.a%[2%]%.loss: NaN",
       tostring(fails(json.encode, { a = { 1, { loss = 0 / 0 } } })))
     assert.matches("value%.x: infinity", tostring(fails(json.encode, { x = math.huge })))

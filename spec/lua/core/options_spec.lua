@@ -1,5 +1,6 @@
---- Options of the bindings: fields are declared once; a typo, another type or a number out of range
--- is an error that says which. Covers: core/bind/options.c
+--- Options of the bindings are declared once. A misspelled name, another type or a number out of
+-- range is an error that names the option.
+-- Covers: core/bind/options.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local ckpt = require "moonreel.core.ckpt"
@@ -17,7 +18,7 @@ describe("options of a binding", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  -- every binding that takes a table of options, called with a mistyped field
+  -- each binding with a table of options, called with a misspelled name
   local function calls()
     local params = G.params "f32"
     return {
@@ -41,14 +42,14 @@ describe("options of a binding", function()
     }
   end
 
-  it("that is mistyped is refused, with the nearest name", function()
+  it("with a misspelled name is refused, with the nearest name", function()
     for _, call in ipairs(calls()) do
       fails("MR_E_USAGE", ("%s: no option '%s', did you mean '%s'%%?"):format(call[1],
         call[2], call[3]), call[4], { [call[2]] = true })
     end
   end)
 
-  it("that is mistyped is refused where another object comes first", function()
+  it("with a misspelled name is refused, also after another object", function()
     local lock <close> = run.lock(run.create(dir.path .. "/runs", "demo"))
     fails("MR_E_USAGE", "ckpt%.saver: no option 'kep', did you mean 'keep'%?", ckpt.saver, lock,
       { kep = 1 })
@@ -61,18 +62,18 @@ describe("options of a binding", function()
       { sede = 5 })
   end)
 
-  it("that is like none is refused with all there are", function()
+  it("with an unknown name is refused with all known names", function()
     fails("MR_E_USAGE", "graph%.graph: no option 'banana'; it takes no_inplace, no_cheap, "
       .. "no_fuse, fresh_gradients, no_save", G.graph, nil, { banana = true })
   end)
 
-  it("without a name, or in no table, is refused", function()
+  it("without a name, or outside a table, is refused", function()
     fails("MR_E_USAGE", "graph%.graph: options have names, got %[1%]", G.graph, nil, { true })
     fails("MR_E_USAGE", "graph%.graph: expected a table of options, got boolean", G.graph, nil,
       true)
   end)
 
-  it("of another type or out of range is refused, whole", function()
+  it("of another type or out of range is refused as a whole", function()
     fails("MR_E_USAGE", "exec%.new: poison: expected boolean, got number", E.new, E.device(),
       nil, { poison = 1 })
     fails("MR_E_USAGE", "json%.encode: indent: expected integer, got 1.5", json.encode, {},
@@ -81,14 +82,14 @@ describe("options of a binding", function()
       { indent = "text" })
     fails("MR_E_USAGE", "json%.encode: indent: %-1; expected 0 to 2147483647", json.encode, {},
       { indent = -1 })
-    -- what fits 64 bits alone must not lose its upper half on the way
+    -- a value that only fits 64 bits must not lose its upper half
     fails("MR_E_USAGE", "decode: frames: 4294967297; expected 0 to 2147483647", media.decode, "x",
       { frames = (1 << 32) + 1 })
     fails("MR_E_USAGE", "params:add: name: expected text, got number",
       function() G.params("f32"):add { name = 3 } end)
   end)
 
-  it("that is absent has its default", function()
+  it("that is missing has its default", function()
     local params = G.params "f32"
     params:add { name = "w", shape = { 2 }, init = { kind = "normal" } }
     local row = params:list()[1]

@@ -1,5 +1,5 @@
---- Planning a model that no machine of a developer holds: MMDiT as Open-Sora 2.0 has it, 11.89 G
--- parameters, forward and backward with every block recomputed.
+--- Plans a model that is too large for most machines: MMDiT of Open-Sora 2.0, 11.89 G parameters,
+-- forward and backward with all blocks recomputed.
 -- Covers: core/exec/plan.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -8,7 +8,7 @@ local regions = require "moonreel.optim.regions"
 
 local H, HEADS, DOUBLE, SINGLE, IMAGE, TEXT = 3072, 24, 19, 38, 7680, 512
 
--- parameters are declared while the first model is written, then the table is sealed
+-- parameters are declared while the first model is built, then the table is sealed
 local function table_of_parameters()
   local params = G.params("bf16")
   local function weight(name, ...)
@@ -104,7 +104,7 @@ local function build(params)
   return g
 end
 
--- most memory that this process ever held, in bytes
+-- peak memory of this process in bytes
 local function peak()
   for line in io.lines("/proc/self/status") do
     local kib = line:match("^VmHWM:%s+(%d+)")
@@ -115,7 +115,7 @@ local function peak()
 end
 
 describe("a plan of 11.89 G parameters", function()
-  it("tells its bytes and its cost, and takes next to none", function()
+  it("reports its bytes and its cost, and needs little memory itself", function()
     local before = peak()
     local params <close> = table_of_parameters()
     local count = params:elements(false)
@@ -127,12 +127,12 @@ describe("a plan of 11.89 G parameters", function()
     local m = plan.memory
     assert.equal(2 * count, m.params)
     assert.equal(16 * count, m.state) -- gradients, master, two moments
-    -- reference plan, section 2: linear and attention, forward once more where it is recomputed
+    -- reference plan, section 2: linear and attention, forward once more for recomputation
     local tokens = IMAGE + TEXT
     local lin = 24 * H * H * tokens * (DOUBLE + SINGLE)
     local att = 4 * tokens * tokens * H * (DOUBLE + SINGLE)
     assert.near(1, plan.flop / (4 * lin + 4.5 * att), 0.01)
-    -- kept: two bytes for each token and channel of every block, beside the work of one
+    -- kept: two bytes for each token and channel of each block, and the work of one block
     assert.is_true(m.arena > 2 * H * tokens * (DOUBLE + SINGLE))
     assert.is_true(m.arena < 12e9 and m.arena < 1.01 * m.bound)
     -- teraflops of one thread

@@ -3,7 +3,7 @@
 local process = require "moonreel.core.process"
 
 describe("process.run", function()
-  it("gives input, output and exit code", function()
+  it("passes input and returns output and exit code", function()
     local done = process.run({ "/bin/sh", "-c", "cat; exit 3" }, ("x"):rep(300000))
     assert.equal(300000, #done.output)
     assert.equal(3, done.exit)
@@ -20,16 +20,16 @@ describe("process.run", function()
     assert.is_true(done.too_long)
   end)
 
-  it("starts programs that a broken pipe ends, as a shell does", function()
+  it("starts programs that end by a broken pipe, as a shell does", function()
     local done = process.run({ "/bin/sh", "-c", "kill -PIPE $$; echo goes on" })
     assert.same({ "", 13 }, { done.output, done.signal })
   end)
 
-  it("looks for a name without a folder in PATH", function()
+  it("searches PATH for a name without a folder", function()
     assert.equal("here\n", process.run({ "echo", "here" }).output)
   end)
 
-  it("gives input and output where standard streams are closed, which nothing else becomes", function()
+  it("passes input and output when standard streams are closed", function()
     local code = [[
       local done = require("moonreel.core.process").run({ "/bin/cat" }, "words")
       local path = os.tmpname()
@@ -44,7 +44,7 @@ describe("process.run", function()
     end
   end)
 
-  it("says what it cannot start, and refuses words that are no text", function()
+  it("reports what it cannot start, and refuses arguments that are no strings", function()
     local ok, problem = pcall(process.run, { "/nowhere/program" })
     assert.is_false(ok)
     assert.matches("cannot start /nowhere/program", tostring(problem))
@@ -54,7 +54,7 @@ describe("process.run", function()
     assert.is_false((pcall(process.run, {})))
   end)
 
-  it("leaves no open file behind", function()
+  it("leaves no file open", function()
     local function count() return #require("moonreel.core.base").list_dir("/proc/self/fd") end
     process.run({ "/bin/true" })
     local before = count()
@@ -73,12 +73,12 @@ describe("process.limit", function()
         "", { deadline_s = 600 })
   end
 
-  it("ends a program that uses its processor time", function()
+  it("ends a program that has used its processor time", function()
     local done = limited("while true do end", "{cpu_s = 0.2}")
     assert.equal(27, done.signal)
   end)
 
-  it("makes allocations fail beyond its memory", function()
+  it("makes allocations fail above its memory", function()
     local done = limited('print(pcall(string.rep, "x", 1800000000))', "{memory_bytes = 1 << 30}")
     -- a sanitizer ends the program instead
     assert.is_true(done.output:match("^false\tnot enough memory") ~= nil or done.exit ~= 0)
@@ -86,7 +86,7 @@ describe("process.limit", function()
 end)
 
 describe("process.real_path", function()
-  it("follows links and gives nothing for what does not exist", function()
+  it("resolves links and returns nil for a missing file", function()
     local dir = require("spec.support.folder").new()
     dir:write("a/b.txt", "x")
     os.execute(("ln -s '%s/a' '%s/c'"):format(dir.path, dir.path))
@@ -104,7 +104,7 @@ describe("process.restart", function()
     if p.variable "NCCL_DEBUG" then return print(arg[1], p.variable "NCCL_DEBUG", p.variable "GOMP_SPINCOUNT", os.getenv "GOMP_SPINCOUNT") end
     p.restart({ "moonreel", "-e", os.getenv "CODE", "word" }, { NCCL_DEBUG = "INFO", GOMP_SPINCOUNT = os.getenv "ROUNDS" })]]
 
-  it("begins the program again with further variables; what it sets for itself is no one's",
+  it("starts the program again with more variables, except those that it sets itself",
     function()
     local clean =
       ("unset GOMP_SPINCOUNT GLIBC_TUNABLES OMP_WAIT_POLICY MOONREEL_OWN; CODE='%s'; export CODE;")
@@ -115,7 +115,7 @@ describe("process.restart", function()
     assert.equal("word\tINFO\t77\t77\n", output, errors)
   end)
 
-  it("sets libraries that read their variables at the start, unless the user has", function()
+  it("sets variables that libraries read at their start, unless the user has set them", function()
     local both = [[-e 'local p = require "moonreel.core.process"
       for _, n in ipairs { "GOMP_SPINCOUNT", "GLIBC_TUNABLES" } do
         print(os.getenv(n), p.variable(n)) end']]
@@ -129,7 +129,7 @@ describe("process.restart", function()
     assert.equal("nil\tnil\n" .. cache, (folder.moonreel(both, clean .. " OMP_WAIT_POLICY=passive")))
   end)
 
-  it("refuses what is no variable", function()
+  it("refuses names that are no variables", function()
     for _, bad in ipairs { { ["A=B"] = "x" }, { [1] = "x" }, { A = {} } } do
       local ok, problem = pcall(process.restart, { "moonreel" }, bad)
       assert.is_false(ok)
@@ -138,15 +138,15 @@ describe("process.restart", function()
   end)
 end)
 
-describe("what this process finds", function()
-  it("is its plug-ins, or where they were looked for", function()
+describe("moonreel's process information", function()
+  it("lists its plug-ins, or the folders that were searched", function()
     assert.matches("/libmoonreel_media%.so$", process.plugin("media"))
     local path, problem = process.plugin("odd")
     assert.is_nil(path)
     assert.matches("libmoonreel_odd%.so is not in ", problem)
   end)
 
-  it("is what the system allows", function()
+  it("lists the limits of the system", function()
     local done = process.run({ "/bin/sh", "-c", "ulimit -n 77; '" .. process.program()
       .. [[' -e 'print(require("moonreel.core.process").allowed().files)']] }, "")
     assert.equal("77\n", done.output)

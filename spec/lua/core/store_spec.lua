@@ -1,4 +1,5 @@
---- Values under keys, as Lua has them. Covers: core/bind/store.c
+--- Values under keys, in Lua.
+-- Covers: core/bind/store.c
 local T = require "moonreel.core.tensor"
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
@@ -9,7 +10,7 @@ describe("moonreel.core.store", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  it("takes bytes and dense tensors, and gives them back", function()
+  it("stores bytes and dense tensors, and returns them", function()
     local path = dir.path .. "/one"
     local t = T.from({ 2, 3 }, { 1, 2, 3, 4, 5, 6 })
     do
@@ -37,7 +38,7 @@ describe("moonreel.core.store", function()
     assert.equal("c", s:seek "b")
     assert.is_nil(s:seek "d")
     assert.equal(32, #s:fingerprint())
-    -- as much as both hold; what is behind it stays
+    -- copies as much as both hold; bytes after that are unchanged
     local wide = T.from({ 8 }, { 9, 9, 9, 9, 9, 9, 9, 9 })
     assert.equal(24, s:read("a\0b", wide))
     assert.same({ 1, 2, 3, 4, 5, 6, 9, 9 }, wide:totable())

@@ -1,4 +1,4 @@
---- Tensors as scripts have them: views, positions, reductions, methods, hostile arguments.
+--- Tensors in scripts: views, indices, reductions, methods, invalid arguments.
 -- Covers: core/bind/tensor.c core/bind/axes.c core/bind/reduce.c core/bind/op.c core/bind/args.c
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
@@ -14,10 +14,10 @@ local function count_up(dims, dtype)
   return T.from(dims, values, dtype)
 end
 
-describe("a tensor's views", function()
+describe("views of a tensor", function()
   local t = count_up { 2, 3, 4 }
 
-  it("take positions from 0, half open, from the end where negative", function()
+  it("take indices from 0, half open, from the end if negative", function()
     assert.same({ 12, 13, 14, 15 }, t["1, 0"]:totable())
     assert.same({ 4, 8, 16, 20 }, t["0:2, 1:3, 0"]:totable())
     assert.same({ 23 }, t["-1, -1, -1:4"]:totable())
@@ -27,7 +27,7 @@ describe("a tensor's views", function()
     assert.same({ 2, 0, 4 }, t[":, 1:1"].shape)
   end)
 
-  it("refuse positions outside and texts that are no positions", function()
+  it("refuse indices out of range and other types", function()
     fails("MR_E_RANGE", "position 2 is not inside 0:2", function() return t[2] end)
     fails("MR_E_RANGE", "part 2 is not inside 0:3", function() return t["0, 3"] end)
     fails("MR_E_RANGE", "part 1 is not inside 0:2", function() return t["2:1"] end)
@@ -37,7 +37,7 @@ describe("a tensor's views", function()
     end
   end)
 
-  it("name what there is where a name is unknown", function()
+  it("list the known names for an unknown one", function()
     fails("MR_E_USAGE", "mr%.Tensor has no field 'banana'; expected one of: bytes, clone, close, "
       .. ".*, dtype, .*, shape, slice, stats, .*, transpose$", function() return t["banana"] end)
     fails("MR_E_USAGE", "tensor_spec.lua:%d+: mr%.Tensor has no field 'shpae', did you mean "
@@ -46,7 +46,7 @@ describe("a tensor's views", function()
       function() return t:totabel() end)
   end)
 
-  it("name fields of other types alike", function()
+  it("report unknown fields of other types in the same way", function()
     local graph = require("moonreel.core.graph").graph()
     fails("MR_E_USAGE", "mr%.Graph has no field 'x'; expected one of: .*, close, ",
       function() return graph.x end)
@@ -54,7 +54,7 @@ describe("a tensor's views", function()
       function() return graph[1] end)
   end)
 
-  it("swap axes, the last two where none are named", function()
+  it("swap axes, the last two by default", function()
     assert.same({ 2, 4, 3 }, t:transpose().shape)
     assert.same({ 4, 3, 2 }, t:transpose(0, 2).shape)
     assert.same({ 0, 4, 8, 1 }, { table.unpack(t:transpose()[0]:totable(), 1, 4) })
@@ -63,7 +63,7 @@ describe("a tensor's views", function()
     fails("MR_E_RANGE", "transpose: axis %-2 is not inside 0:1", t.transpose, T.new("f32", { 3 }))
   end)
 
-  it("are filled at random where they are dense ones of f32", function()
+  it("are filled with random numbers when they are dense and f32", function()
     for _, x in ipairs { T.new("f64", { 2 }), T.new("bf16", { 2 }), t:transpose() } do
       fails("MR_E_SHAPE", "fill_normal: expected a dense f32 tensor", x.fill_normal, x, 1, "x")
     end
@@ -85,7 +85,7 @@ end)
 describe("a reduction", function()
   local t = count_up { 2, 3, 4 }
 
-  it("over all axes is a number, whole where the values are", function()
+  it("over all axes is a number, an integer when the values are", function()
     assert.equal(276, t:sum())
     assert.equal(11.5, t:mean())
     assert.same({ 23, 0 }, { t:max(), t:min() })
@@ -106,13 +106,13 @@ describe("a reduction", function()
     assert.same({ 2, 3, 4 }, t:sum {}.shape)
   end)
 
-  it("of a view counts what the view shows", function()
+  it("of a view counts the elements of the view", function()
     assert.same({ 22, 70 }, t[":, 1, :"]:sum(1):totable())
     assert.same({ 66, 210 }, t:transpose(0, 2):sum { 0, 1 }:totable())
     assert.equal(20, T.from({ 1 }, { 2 }):expand { 10 }:sum())
   end)
 
-  it("has a dtype that holds it", function()
+  it("has a dtype that can hold it", function()
     assert.equal("f32", T.new("bf16", { 2 }):sum(0).dtype)
     assert.equal("f64", T.new("f64", { 2 }):mean(0).dtype)
     assert.equal("i64", T.new("u8", { 2 }):sum(0).dtype)
@@ -120,7 +120,7 @@ describe("a reduction", function()
     assert.equal("bf16", T.new("bf16", { 2 }):min(0).dtype)
   end)
 
-  it("refuses axes that are not there, named twice, or no numbers", function()
+  it("refuses axes that do not exist, are named twice, or are no numbers", function()
     fails("MR_E_RANGE", "sum: axis 3 is not inside 0:3", t.sum, t, 3)
     fails("MR_E_RANGE", "max: axis %-4 is not inside 0:3", t.max, t, -4)
     fails("MR_E_USAGE", "mean: axis 0 is named twice", t.mean, t, { 0, -3 })
@@ -132,7 +132,7 @@ describe("a reduction", function()
 end)
 
 describe("a closed tensor", function()
-  it("can be closed again, prints, and refuses everything else", function()
+  it("can be closed again and printed, and refuses all else", function()
     local t = T.new("f32", { 2 })
     t:close()
     t:close()
@@ -146,7 +146,7 @@ describe("a closed tensor", function()
 end)
 
 describe("tensors in a script", function()
-  it("have the methods that they have at the prompt", function()
+  it("have the methods that they have in the console", function()
     local path = os.tmpname() .. ".csv"
     local code = ([[
       local T = require "moonreel.core.tensor"
@@ -161,10 +161,10 @@ describe("tensors in a script", function()
   end)
 end)
 
-describe("tensors that nothing names any more", function()
+describe("unreachable tensors", function()
   local MIB = 1 << 20
 
-  -- bytes of tensors at most while `n` of 8 MiB are made
+  -- peak bytes of tensors while `n` of 8 MiB are made
   local function peak(n, keep)
     local most = 0
     for i = 1, n do
@@ -181,15 +181,15 @@ describe("tensors that nothing names any more", function()
     collectgarbage()
   end)
 
-  it("are collected by what they hold", function()
+  it("are collected by the memory that they hold", function()
     local before = T.held()
     assert.is_true(peak(100) - before <= 80 * MIB)
-    -- what is named is not counted twice
+    -- reachable memory is not counted twice
     local named = T.new("u8", { 512 * MIB })
     assert.is_true(peak(100) - before - #named <= 136 * MIB)
   end)
 
-  it("stay while they are named, and while nothing may be collected", function()
+  it("are kept while they are reachable, and while the collector is stopped", function()
     local before = T.held()
     assert.equal(before + 20 * 8 * MIB, peak(20, {}))
     collectgarbage()
@@ -201,7 +201,7 @@ describe("tensors that nothing names any more", function()
     assert.equal(before, T.held())
   end)
 
-  it("may be views: their storage goes with the last one", function()
+  it("may be views: their storage is freed with the last one", function()
     local before = T.held()
     local row = T.new("f32", { 4, 256 })[3]
     collectgarbage()
@@ -218,7 +218,7 @@ describe("the bindings of tensors, under stress", function()
   end
   local wanted = work()
 
-  it("give the same with the collector at every step", function()
+  it("return the same with the collector at each step", function()
     collectgarbage("incremental", 1, 1000)
     local ok, got = pcall(function()
       local last

@@ -140,7 +140,7 @@ describe_built("ranks on emulated GPUs", function()
   end
 
   for _, gpu in ipairs { "seed=0", "seed=1,eager", "seed=2" } do
-    it("give the CPU's bits, and count what it counts: " .. gpu, function()
+    it("compute the CPU's bits, and count the same: " .. gpu, function()
       local done = ranks(4, ROWS, gpu)
       assert.equal(0, done.exit, done.output)
       local n = 0

@@ -1,7 +1,7 @@
---- The T5 text encoder: the same features with all weights in memory and block by block, in a batch
--- and alone, padded or not; what is read of the files.
--- Covers: lua/moonreel/embed/init.lua
--- lua/moonreel/embed/residency.lua lua/moonreel/embed/source.lua
+--- The T5 text encoder computes the same features with all weights in memory and block by block, in
+-- a batch and alone, padded or not; and what is read from the files.
+-- Covers: lua/moonreel/embed/init.lua lua/moonreel/embed/residency.lua
+-- lua/moonreel/embed/source.lua
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
@@ -21,8 +21,8 @@ describe("a T5 encoder", function()
 
   local function open(given) return embed.open(path, given) end
 
-  it("gives a caption the same bits whatever stands beside it, at fixed places", function()
-    -- wide enough that products of other sizes go to other kernels, which round in other ways
+  it("computes the same bits of a caption in any batch, with fixed positions", function()
+    -- wide enough that products of other sizes use other kernels, which round in other ways
     weights.t5(dir.path .. "/wide", 2, { d_model = 256, d_kv = 64, d_ff = 512 })
     local words = { "red", "circle", "blue", "square", "moving", "up", "on", "a", "black" }
     local captions, differ = {}, 0
@@ -43,7 +43,7 @@ describe("a T5 encoder", function()
     assert.equal(0, differ)
   end)
 
-  it("whose weights are no numbers is refused by the name of the tensor", function()
+  it("refuses weights that are not finite, with the name of the tensor", function()
     weights.t5(dir.path .. "/nan", 1)
     for _, entry in ipairs(base.list_dir(dir.path .. "/nan")) do
       if entry:find "%.safetensors$" then
@@ -57,7 +57,7 @@ describe("a T5 encoder", function()
     end)
   end)
 
-  it("gives features of as many tokens as a caption has, the same in a batch", function()
+  it("computes features of as many tokens as a caption has, the same in a batch", function()
     local one <close> = open()
     local features = one(SHORT)
     assert.same({ #one.tok:ids(SHORT), 32 }, features.shape)
@@ -66,11 +66,11 @@ describe("a T5 encoder", function()
     assert.same({ #one.tok:ids(LONG), #one.tok:ids(SHORT), 1 }, batch.len:totable())
     local n = #one.tok:ids(SHORT)
     assert.same(features:totable(), batch.y:slice(0, 1, 2):slice(1, 0, n):clone():totable())
-    -- behind the tokens in use there is nothing
+    -- after the used tokens the features are zero
     assert.equal(0, batch.y:slice(0, 1, 2):slice(1, n, 300):clone():norm())
   end)
 
-  it("is the same with all weights in memory and block by block, in f32 and bf16", function()
+  it("computes the same with all weights in memory and block by block, in f32 and bf16", function()
     for _, dtype in ipairs { "f32", E.device():compute "bf16" } do
       local all <close> = open { residency = "all", dtype = dtype }
       local stream <close> = open { residency = "stream", dtype = dtype }
@@ -79,7 +79,7 @@ describe("a T5 encoder", function()
     end
   end)
 
-  it("gives the same bits on the shadow device", function()
+  it("computes the same bits on the shadow device", function()
     for _, residency in ipairs { "all", "stream" } do
       local cpu <close> = open { residency = residency, device = E.device("cpu", 1) }
       local shadow <close> = open { residency = residency, device = E.device("shadow", 1) }
@@ -95,20 +95,20 @@ describe("a T5 encoder", function()
     assert.is_true((a - b):norm() < 0.03 * a:norm())
   end)
 
-  it("computes only tokens in use, which is equal to the padded run", function()
+  it("computes used tokens only, with the result of the padded run", function()
     local ids
     do
       local one <close> = open()
       ids = one.tok:ids(LONG)
     end
-    -- no padding at all, up to a multiple of 16, and all places
+    -- without padding, padded to a multiple of 16, and with all positions
     local tight <close> = open { max_length = #ids }
     local loose <close> = open()
     local full <close> = open { max_length = 48 }
     full.padding = "attend"
     local want = tight(LONG)
     assert.is_true((want - loose(LONG)):norm() < 1e-6 * want:norm())
-    -- where padding is attended the features are others, and fill all places
+    -- with attention to padding the features differ and fill all positions
     local attended = full:tokens { LONG }.y:reshape { 48, 32 }
     assert.is_true(attended:slice(0, 47, 48):clone():norm() > 0.1)
     local same <close> = embed.open(path, { max_length = 48, padding = "attend" })
@@ -117,7 +117,7 @@ describe("a T5 encoder", function()
       > 1e-3 * want:norm())
   end)
 
-  it("reads the words of a batch and, where it streams, every block once", function()
+  it("reads the words of a batch and, when it streams, each block once", function()
     local blocks = sizes:elements(setmetatable({ inner = 32, num_layers = 3 },
       { __index = weights.t5_config })) * 4
     local stream <close> = open { residency = "stream" }
@@ -143,7 +143,7 @@ describe("a T5 encoder", function()
     assert.is_true(all:bytes_read() < blocks + 100 * 32 * 4)
   end)
 
-  it("takes all weights into memory where they fit in half of it", function()
+  it("takes all weights into memory when they fit in half of it", function()
     local fitting = require("moonreel.embed.residency").fitting
     local s = { streams = true, elements = function() return 9000 end }
     local enough = 2 * 4 * 9000
@@ -154,7 +154,7 @@ describe("a T5 encoder", function()
     assert.equal("all", (fitting(s, enough - 2, "bf16")))
   end)
 
-  it("finds its tensors under other names, and leaves decoders alone", function()
+  it("finds its tensors under other names, and ignores decoders", function()
     local rows = weights.t5_tensors(weights.t5_config, "f32", 1)
     for _, row in ipairs(rows) do
       row.name = "state_dict.module." .. row.name:gsub("^shared", "encoder.embed_tokens")
@@ -166,13 +166,13 @@ describe("a T5 encoder", function()
     base.make_dir(other)
     ckpt.write(other .. "/model.safetensors", rows)
     base.replace_file(other .. "/spiece.model", base.read_file(path .. "/spiece.model"))
-    -- without config.json sizes are those of the tensors
+    -- without config.json the sizes are those of the tensors
     local a <close> = open()
     local b <close> = embed.open(other)
     assert.equal(a(LONG):bytes(), b(LONG):bytes())
   end)
 
-  it("keeps the last eight shapes and computes the same when one comes back", function()
+  it("keeps the last eight shapes and computes the same when one returns", function()
     local one <close> = open { residency = "all" }
     local first = one(SHORT):bytes()
     for n = 1, 12 do
@@ -186,7 +186,7 @@ describe("a T5 encoder", function()
     assert.equal(first, one(SHORT):bytes())
   end)
 
-  it("says what does not fit, and closes twice", function()
+  it("reports what does not fit, and can be closed twice", function()
     fails("MR_E_USAGE", "residency is 'some'; expected auto or all or stream", open,
       { residency = "some" })
     fails("MR_E_USAGE", "padding is 'x'; expected skip or attend", open, { padding = "x" })
@@ -210,9 +210,9 @@ describe("a T5 encoder", function()
       dir.path .. "/nowhere")
   end)
 
-  it("counts what the largest released one has", function()
+  it("counts the parameters of the largest released encoder", function()
     local xxl = sizes.of_name "google/t5-v1_1-xxl"
-    -- 4.76 G with its words
+    -- 4.76 G with its vocabulary
     assert.equal(4762310656, sizes:elements(xxl) + 32128 * 4096)
   end)
 end)

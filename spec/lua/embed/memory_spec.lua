@@ -1,4 +1,4 @@
---- What a text encoder takes: the memory of one block where it streams, whatever the depth, and the
+--- The memory of a text encoder that streams is that of one block for any depth, and it reads the
 -- bytes of each block once per batch, as the kernel counts them.
 -- Covers: lua/moonreel/embed/residency.lua lua/moonreel/embed/source.lua
 local folder = require "spec.support.folder"
@@ -6,7 +6,7 @@ local process = require "moonreel.core.process"
 local sizes = require "moonreel.models.t5.sizes"
 local weights = require "datasets.demo.weights"
 
--- peak and read bytes of a process that opens an encoder and takes two batches, and what it counted
+-- a process that opens an encoder and takes two batches: its peak, read bytes, and own count
 local CODE = [[
   local base, bench = require "moonreel.core.base", require "moonreel.core.bench"
   local function read() return tonumber(base.read_file("/proc/self/io"):match "rchar: (%%d+)") end
@@ -17,7 +17,7 @@ local CODE = [[
   t5:tokens { "a red circle" }
   print(bench.max_resident() - before, t5:bytes_read() - counted, read() - at)]]
 
--- sanitizers keep what is freed: their peaks say nothing
+-- sanitizers keep freed memory, so their peaks prove nothing
 local peaks_count = not process.program():find("/asan/", 1, true)
 
 describe("the memory of a T5 encoder", function()
@@ -25,7 +25,7 @@ describe("the memory of a T5 encoder", function()
   setup(function() dir = folder.new() end)
   teardown(function() dir:remove() end)
 
-  it("is that of a block where it streams, and each block is read once per batch", function()
+  it("is that of a block when it streams, and each block is read once per batch", function()
     local path = dir.path .. "/t5-v1_1-base"
     weights.hole(path)
     local s = sizes.of_name(path)
@@ -43,7 +43,7 @@ describe("the memory of a T5 encoder", function()
     assert.is_true(counted > 2 * all * 0.999 and counted < 2 * all + 100 * 2 * s.d_model, counted)
     assert.is_true(math.abs(read - counted) < 1 << 20, read)
     local of_all, few = take "all"
-    -- the start of the program may have had more than it keeps
+    -- the start of the program may have needed more memory than it keeps
     assert.is_true(of_all > all * 3 / 4, of_all)
     assert.is_true(few < 100 * 2 * s.d_model, few)
   end)

@@ -1,5 +1,5 @@
---- Calls of an encoder: state that goes from call to call, sums of a first sweep in a second one,
--- parts that are loaded again and again, and what is planned of all that.
+--- Calls of an encoder: state from call to call, sums of a first sweep in a second one, parts that
+-- are loaded repeatedly, and the plan of all that.
 -- Covers: lua/moonreel/encoder/init.lua lua/moonreel/encoder/schedule.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -10,7 +10,7 @@ local nn = require "moonreel.nn"
 local ops = require "moonreel.core.op"
 local schedule = require "moonreel.encoder.schedule"
 
--- a family of one part without weights, or of `parts`, whose calls are a list
+-- a family with one part without weights, or with `parts`, whose calls are a list
 local function family(calls, parts)
   return { calls = function() return calls end,
     parts = function() return parts or { { name = "all", declare = function() end } } end }
@@ -56,7 +56,7 @@ describe("calls of an encoder", function()
   for _, name in ipairs { "cpu", "shadow" } do
     local device = E.device(name, 1)
 
-    it("carry state from one to the next, the first of them apart, on " .. name, function()
+    it("pass state from one to the next, with a separate first one, on " .. name, function()
       -- running sums: the first frame by itself, then two at a time
       local function sums(g, _, io)
         local x = io.x
@@ -79,7 +79,7 @@ describe("calls of an encoder", function()
       assert.equal(0, waits)
     end)
 
-    it("use in a second sweep what a first one has summed, on " .. name, function()
+    it("use the sums of a first sweep in a second one, on " .. name, function()
       local calls = {}
       for first = 0, 4, 2 do
         local takes = { x = { "x", first, 2 }, more = first > 0 and { "sum", 0, 1 } or nil }
@@ -98,8 +98,8 @@ describe("calls of an encoder", function()
         (result(calls, { x = rows(1, 2, 3, 4, 5, 6) }, device, 6)))
     end)
 
-    it("wait in the host's memory where no program has a place for them, on " .. name, function()
-      -- the second reads rows of both runs of the first, the third what came before both
+    it("keep values in host memory that no program has a place for, on " .. name, function()
+      -- the second reads rows of both runs of the first, the third values from before both
       local calls = { call("add", { x = { "x", 0, 2 }, more = { "b", 0, 2 } },
           { out = { "u", 0, 2 } }, add),
         call("add", { x = { "x", 2, 2 }, more = { "b", 0, 2 } }, { out = { "u", 2, 2 } }, add),
@@ -107,19 +107,19 @@ describe("calls of an encoder", function()
         call("add", { x = { "u", 0, 2 }, more = { "x", 0, 2 } }, { out = { "y", 2, 2 } }, add) }
       assert.same({ 12 + 23, 23 + 14, 11 + 1, 12 + 2 }, (result(calls, { x = rows(1, 2, 13, 4),
         b = rows(10, 10) }, device, 4)))
-      -- x of the third and of the last, of rows that the second run would overwrite
+      -- x of the third and of the last, from rows that the second run would overwrite
       assert.equal(2 * 2 * 2 * 4, schedule.held(calls, function(c) return c.key end))
     end)
   end
 
-  it("take what they bring themselves, which the caller's values come before", function()
+  it("have values of their own, which the caller's values override", function()
     local calls = { call("add", { x = { "x", 0, 2 }, more = { "b", 0, 2 } },
       { out = { "y", 0, 2 } }, add) }
     calls.values = { x = rows(7, 7), b = rows(10, 20) }
     assert.same({ 11, 22 }, (result(calls, { x = rows(1, 2) }, E.device("cpu", 1), 2)))
   end)
 
-  it("load the weights of a repetition once for all that run beside each other", function()
+  it("load the weights of a repetition once for all calls that use them in sequence", function()
     local loaded = {}
     local parts = { { name = "all", repeats = 3, declare = function(params)
       nn.scope(params):add("w", { 2 }, { kind = "zeros" })
@@ -166,7 +166,7 @@ describe("calls of an encoder", function()
     assert.equal(encoder.working_bytes(there:plan("encode", {})), encoder.working_bytes(rows_of))
   end)
 
-  it("are refused where rows of a value come from nowhere", function()
+  it("are refused when a call reads rows that no call before it writes", function()
     fails("MR_E_INTERNAL", "calls: input 'x' takes rows 1 to 3 of 'u', of which calls before it "
       .. "give some, but not row 3", schedule.of, { call("a", {}, { out = { "u", 0, 3 } }),
         call("b", { x = { "u", 1, 3 } }, {}) })

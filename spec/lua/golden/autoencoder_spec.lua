@@ -1,5 +1,5 @@
---- Files about autoencoders, made here by the models themselves, so that they must pass, and fail
--- when one number is another.
+--- Golden files about autoencoders. The models themselves make them here, so they must pass, and
+-- fail when a number is changed.
 -- Covers: spec/golden/runner/autoencoder.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
@@ -26,7 +26,7 @@ local function write(path, tensors, metadata)
   ckpt.write(path .. ".safetensors", rows, metadata)
 end
 
--- the weights below a prefix, without it
+-- the weights below a prefix, without the prefix
 local function weights_of(params, run, prefix)
   local out = {}
   for _, p in ipairs(params:list()) do
@@ -41,7 +41,7 @@ describe("golden files about autoencoders", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
 
-  it("are judged with the weights beside them", function()
+  it("are checked with the weights next to them", function()
     local auto = opensora_vae.new(nil, {micro_frame_size = 17, micro_batch_size = 4})
     local params = G.params("f32")
     auto:declare(nn.scope(params), {where = "here", spatial = SPATIAL, temporal = TEMPORAL,
@@ -86,7 +86,7 @@ describe("golden files about autoencoders", function()
     assert.matches("^FAIL vae_pipeline_other 0.0%d+ 1e%-05", lines[5])
   end)
 
-  it("of a library are judged at 5e-5, their gradients at 1e-4", function()
+  it("of a library are checked to 5e-5, their gradients to 1e-4", function()
     local place <close> = folder.new()
     local config = {block_out_channels = {4, 4}, layers_per_block = 1, norm_num_groups = 2,
       latent_channels = 2}
@@ -104,7 +104,7 @@ describe("golden files about autoencoders", function()
     end
     local text = {config = '{"channels": [4, 4], "layers": 1, "latent": 2, "groups": 2, '
       .. '"quant": true}'}
-    -- what the reader itself computes becomes what it ought to find
+    -- the reader's own results become the expected values
     write(place.path .. "/kl2d_own", tensors, text)
     local source <close> = file.open(place.path .. "/kl2d_own.safetensors")
     local library = autoencoder[#autoencoder]

@@ -1,4 +1,5 @@
---- The reference's recipe language: what we do against our rules and the reference's own results.
+--- The reference's recipe language: our results compared with our rules and with the reference's
+-- results.
 -- Covers: spec/golden/runner/config_rules.lua spec/golden/runner/python.lua
 -- spec/golden/runner/twins.lua
 local base = require "moonreel.core.base"
@@ -21,7 +22,7 @@ describe("config_cases", function()
     assert.equal(226, result.count)
   end)
 
-  it("fail when a value, an error or a twin is another", function()
+  it("fail when a value, an error or a twin is changed", function()
     local text = base.read_file("spec/golden/recipes/config_cases.json")
     local function bad(from, to)
       local at, stop = text:find(from, 1, true)
@@ -33,14 +34,14 @@ describe("config_cases", function()
       { bad('"value": 5', '"value": 6')[1] })
     assert.equal(1, #bad('"5e-5"', '"5e-6"'))
     assert.equal(1, #bad('"config": "cfg.py"', '"config": "other.py"'))
-    -- what the reference gives counts where no rule says otherwise
+    -- the reference's result counts when no rule differs
     assert.equal(1, #bad('"lr": 5e-05', '"lr": 5e-06'))
   end)
 
-  it("are made from the file: other names, values and parts of it need no new code", function()
+  it("are read from the file: other names, values and parts need no new code", function()
     local json = require "moonreel.core.json"
     local tuple = function(...) return { __tuple__ = json.array { ... } } end
-    -- a dictionary whose one key is a number
+    -- a dictionary whose only key is a number
     local function counts(...)
       return { __dict__ = json.array { json.array { 1, tuple(...) } } }
     end
@@ -107,7 +108,7 @@ describe("config_cases", function()
         { files = { ["r.py"] = "n = 1\n", ["t.py"] = "n = 2\n",
           ["s.py"] = '_base_ = ["r.py", "t.py"]\n' }, entry = "s.py", ok = false },
         { files = { ["s.py"] = '_base_ = ["gone.py"]\n' }, entry = "s.py", ok = false },
-        -- what only Python computes has the value that the reference found
+        -- what only Python computes has the value of the reference
         { files = { ["r.py"] = '"""What it is."""\n# and why\n'
           .. "m = dict(a=[i + 1 for i in (1, 2)], b=3)\nn = len('abc')  # three\n"
           .. "def twice(x):\n    y = 2 * x\n    return y\nk = twice(4)\n",
@@ -133,7 +134,7 @@ describe("config_cases", function()
       },
     }
     assert.same({}, bad(file))
-    -- without a name for what it cannot read
+    -- when such a value is missing, the case is left out with a reason
     local left
     local function judged(content)
       left = {}
@@ -146,7 +147,7 @@ describe("config_cases", function()
     assert.equal(7, judged { inheritance = file.inheritance })
     assert.same({ "inheritance 5: r.py: the value of 'k' is beyond the reader of Python" }, left)
     file.inheritance[5].result.k = 8
-    -- and it sees what is wrong
+    -- and wrong values are found
     file.inheritance[2].result.part.v.w = 6
     file.merge[4].changed_top_level.part.width = 7
     file.auto_convert[2].value = 30

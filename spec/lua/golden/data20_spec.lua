@@ -1,5 +1,4 @@
---- golden.data20: reference files about the data of Open-Sora 2.0, and what is seen when they
--- differ.
+--- golden.data20: reference files about the data of Open-Sora 2.0, and how differences are found.
 -- Covers: lua/moonreel/data/opensora20.lua lua/moonreel/data/generators.lua
 -- spec/golden/runner/epochs.lua core/bind/generator.c
 local base = require "moonreel.core.base"
@@ -9,7 +8,7 @@ local json = require "moonreel.core.json"
 
 local DIR = "spec/golden/data20/"
 
--- the verdict over a file that a function changes
+-- the result for a file that a function changes
 local function judged(name, change)
   local place = folder.new()
   local file = json.decode(base.read_file(DIR .. name .. ".json"))
@@ -29,14 +28,14 @@ local function judged(name, change)
 end
 
 describe("golden files about the data of 2.0", function()
-  it("pass as they are", function()
+  it("pass unchanged", function()
     local lines = {}
     local sum = golden.run(DIR, function(line) lines[#lines + 1] = line end)
     assert.equal(8, sum.passed, table.concat(lines, "\n"))
     assert.equal(0, sum.failed + sum.skipped)
   end)
 
-  it("fail when a number is another one", function()
+  it("fail when a number is changed", function()
     for _, case in ipairs {
       { "aspect_fps", "sizes", function(f) f.tables["D16/256px/train"].table["16:9"][2] = 352 end },
       { "aspect_fps", "nearest ratio", function(f) f.closest_ratio_256px_train[2][3] = "3:2" end },

@@ -1,10 +1,10 @@
---- golden.data: reference files about buckets and frames, and what is seen when they differ.
+--- golden.data: reference files about buckets and frames, and how differences are found.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local golden = require "spec.golden.runner"
 local T = require "moonreel.core.tensor"
 
--- the verdict over a committed file in which one value of a tensor is another
+-- the result for a committed file in which one value of a tensor is changed
 local function judged(name, change)
   local dir = os.tmpname()
   os.remove(dir)
@@ -32,7 +32,7 @@ local function judged(name, change)
 end
 
 describe("golden files about data", function()
-  it("pass as they are", function()
+  it("pass unchanged", function()
     for _, name in ipairs{"bucket_assignment", "batch_sampler", "temporal_crop"} do
       local sum, line = judged(name, {"none"})
       assert.equal(1, sum.passed, line)
@@ -48,7 +48,7 @@ describe("golden files about data", function()
     {"temporal_crop", {"indices", 40, 1}, "indices"},
     {"temporal_crop", {"case", 5, 1}, "indices"},
   } do
-    it(("see another value of %s in %s"):format(case[2][1], case[1]), function()
+    it(("fail with another value of %s in %s"):format(case[2][1], case[1]), function()
       local sum, line = judged(case[1], case[2])
       assert.equal(1, sum.failed, line)
       assert.matches("^FAIL " .. case[1] .. " .*%(" .. case[3]:gsub("%p", "%%%0"), line)

@@ -13,7 +13,7 @@ local folder = require "spec.support.folder"
 local network = require "moonreel.models.dc_ae.network"
 local nn = require "moonreel.nn"
 
--- cells that see all others at both levels, and a step in time
+-- cells that attend to all others at both levels, and a step in time
 local SMALL = { in_channels = 3, out_channels = 3, latent_channels = 4, widths = { 32, 32 },
   encoder_blocks = { 1, 1 }, decoder_blocks = { 1, 1 }, attention_levels = 1,
   temporal_levels = { 0 }, frames_at_once = 2 }
@@ -34,7 +34,7 @@ describe("golden files on a device", function()
     assert.equal(8, sum.passed, table.concat(lines, "\n"))
   end)
 
-  it("are the CPU's for the video DC-AE in pieces", function()
+  it("agree with the CPU for the video DC-AE in pieces", function()
     local place <close> = folder.new()
     local params = G.params "f32"
     network.new(nn.scope(params), dc_ae.new(nil, SMALL, { dtype = "f32" }).sizes)

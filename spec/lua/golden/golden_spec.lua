@@ -12,7 +12,7 @@ local function run(dir)
   return sum, lines
 end
 
--- a directory with copies of files, each changed by a function over its bytes
+-- a directory with copies of files, each changed by a function of its bytes
 local function directory(files)
   local dir = os.tmpname()
   os.remove(dir)
@@ -27,7 +27,7 @@ end
 local function same(bytes) return bytes end
 
 describe("golden", function()
-  it("agrees with every committed reference file", function()
+  it("passes each committed reference file", function()
     local sum, lines = run(DIR)
     assert.equal(0, sum.failed, table.concat(lines, "\n"))
     assert.equal(37, sum.passed)
@@ -35,7 +35,7 @@ describe("golden", function()
     assert.matches("^PASS adamw_ema [%d.e+-]+ 1e%-06$", lines[2])
   end)
 
-  it("is a command of the tree, whose exit says whether something passed", function()
+  it("is a command of the source tree, which exits with 0 when a file passed", function()
     local place <close> = folder.new()
     local function golden_of(words, before)
       local out, err, code = folder.moonreel("golden " .. words, before)
@@ -60,13 +60,13 @@ describe("golden", function()
           :format(place.path, name, skipped), done[2])
       end
     end
-    -- elsewhere it says where
+    -- in other folders it says where to run it
     assert.same({"", "moonreel: golden: no spec/golden/runner/init.lua here; expected the source "
       .. "tree, with which the program was built; try: cd TREE && build/cpu/moonreel golden good\n",
       2}, golden_of("good", "cd " .. place.path .. " &&"))
   end)
 
-  it("names cases that it cannot judge, and passes no file that has nothing else", function()
+  it("lists cases that it cannot check, and fails a file that has no others", function()
     local place <close> = folder.new()
     local case = '{"files": {"c.py": "%s"}, "entry": "c.py", "ok": true, "result": {"a": %s}}'
     local strange = case:format("for a in [1]:\\n    pass\\n", "1")
@@ -79,7 +79,7 @@ describe("golden", function()
     assert.matches("^FAIL config_cases_all 0 0 %(nothing compared%)" .. said:format(1), lines[2])
   end)
 
-  it("fails a file whose numbers are not ours", function()
+  it("fails a file whose numbers differ from ours", function()
     local dir = directory{lr_schedules = function(bytes)
       -- the sign of the last number
       return bytes:sub(1, -2) .. string.char(bytes:byte(-1) ~ 0x80)
@@ -90,7 +90,7 @@ describe("golden", function()
     os.execute("rm -r " .. dir)
   end)
 
-  it("knows files of texts by their head, whatever their name", function()
+  it("recognises files of texts by their head, under any name", function()
     local dir = os.tmpname()
     os.remove(dir)
     base.make_dir(dir)
@@ -108,7 +108,7 @@ describe("golden", function()
     base.remove_dir(dir)
   end)
 
-  it("fails a file that lies about its sizes, without building them", function()
+  it("fails a file with wrong sizes, without building them", function()
     local dir = directory{stdit3_weights = same, caption_drop = function(bytes)
       return (bytes:gsub('"hidden_size":"64"', '"hidden_size":"99"', 1):gsub('"hidden_size": "64"',
         '"hidden_size": "99"', 1))
@@ -119,7 +119,7 @@ describe("golden", function()
     os.execute("rm -r " .. dir)
   end)
 
-  it("runs files of other names by their stem, and skips what it does not know", function()
+  it("runs files of other names by their stem, and skips unknown ones", function()
     local dir = directory{stdit3_weights = same, rflow_train_0 = same}
     os.rename(dir .. "/rflow_train_0.safetensors", dir .. "/rflow_train_of_mine.safetensors")
     base.replace_file(dir .. "/poem.safetensors", base.read_file(DIR .. "/adamw_ema.safetensors"))

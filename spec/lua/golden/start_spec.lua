@@ -1,5 +1,5 @@
---- Files about start weights: every tensor of the .pth beside them, and the output that the model
--- gives with these. The file here is made by the model itself, so that it must pass.
+--- Golden files about start weights: each tensor of the .pth next to them, and the model's output
+-- with these weights. The model itself makes the file here, so it must pass.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -22,7 +22,7 @@ local function model()
   return net, params
 end
 
--- what a file of images holds of the model, by its names there
+-- the tensors of a file of images that the model has, by its names
 local function weights_of(params, run)
   local list = {}
   for i, p in ipairs(params:list()) do
@@ -73,7 +73,7 @@ local function write_pth(path, weights)
   torch.zip(path, entries)
 end
 
-describe("a file about start weights", function()
+describe("a golden file about start weights", function()
   local dir, weights, rows
   setup(function()
     dir = folder.new()
@@ -108,20 +108,20 @@ describe("a file about start weights", function()
     return line
   end
 
-  it("passes with its weights beside it", function()
+  it("passes with its weights next to it", function()
     assert.matches("no %.pth beside it holds its tensors", judged())
     write_pth(dir.path .. "/PixArt-Sigma-mine.pth", weights)
     assert.matches("^PASS pixart_mine 0 0$", judged())
   end)
 
-  it("passes without an output, by tensors that torch saved, with rows cut or continued", function()
+  it("passes without an output, by tensors that torch saved, with rows cut off or added", function()
     local lines = {}
     golden.run("spec/golden/start", function(line) lines[#lines + 1] = line end)
     assert.same({ "PASS pixart_cut 0 0", "PASS pixart_long 0 0",
       "2 passed, 0 failed, 0 skipped" }, lines)
   end)
 
-  it("fails where a tensor or the output is another", function()
+  it("fails when a tensor or the output is changed", function()
     write_pth(dir.path .. "/PixArt-Sigma-mine.pth", weights)
     local pred = rows[7][2]
     rows[7][2] = pred * 1.001

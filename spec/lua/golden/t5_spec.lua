@@ -1,5 +1,5 @@
---- Files about T5 encoders: what they describe is built and compared at every place. The files here
--- are made by the encoder itself, so that they must pass, and do not when a number is changed.
+--- Golden files about T5 encoders: each encoder is built and compared at all positions. The encoder
+-- itself makes the files here, so they must pass, and fail when a number is changed.
 -- Covers: spec/golden/runner/t5.lua
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
@@ -26,7 +26,7 @@ describe("golden files about T5", function()
     return { name = name, dtype = t.dtype, shape = t.shape, ptr = ptr, bytes = bytes, keep = t }
   end
 
-  -- the file's verdict; change may edit its rows
+  -- the result for the file; `change` may edit its rows
   local function judge(stem, rows, meta, change)
     for _, r in ipairs((weights.t5_tensors(weights.t5_config, "f32", 1))) do
       r.name = "weight." .. r.name
@@ -63,7 +63,7 @@ describe("golden files about T5", function()
       row("out.unmasked", y) }
   end
 
-  it("pass by their own numbers, and fail by others", function()
+  it("pass with their own numbers, and fail with others", function()
     assert.matches("^PASS t5_own ", judge("t5_own", oracle(), {}))
     local rows = oracle()
     assert.matches("^FAIL t5_off .*out%.unmasked", judge("t5_off", rows, {}, function()
@@ -71,7 +71,7 @@ describe("golden files about T5", function()
     end))
   end)
 
-  it("have weights under param, ids without a mask and a table of buckets", function()
+  it("may have weights under param, ids without a mask and a table of buckets", function()
     local list, bucket = {}, network.bucket(32, 128)
     for query = 0, 149 do
       for key = 0, 149 do
@@ -95,7 +95,7 @@ describe("golden files about T5", function()
     assert.matches("^FAIL t5_param3 .*buckets", verdict("t5_param3", 1, 1))
   end)
 
-  it("have masks with holes", function()
+  it("may have masks with holes", function()
     local rows = oracle()
     local holes = rows[2].keep:totable()
     holes[5], holes[31], holes[40] = 0, 0, 0
@@ -104,7 +104,7 @@ describe("golden files about T5", function()
     end))
   end)
 
-  it("have tables of buckets", function()
+  it("may have tables of buckets", function()
     local rel, buckets, bucket = {}, {}, network.bucket(32, 128)
     for i = -150, 150 do
       rel[#rel + 1], buckets[#buckets + 1] = i, bucket(i)

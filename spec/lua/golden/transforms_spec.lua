@@ -1,4 +1,4 @@
---- Reference files about pixels at another size, and what is seen when they differ.
+--- Reference files about pixels at another size, and how differences are found.
 -- Covers: spec/golden/runner/transforms.lua core/bind/media.c
 local T = require "moonreel.core.tensor"
 local ckpt = require "moonreel.ckpt"
@@ -8,7 +8,7 @@ local folder = require "spec.support.folder"
 local golden = require "spec.golden.runner"
 local media = require "moonreel.core.media"
 
--- the verdict over a reference file of which one tensor is changed
+-- the result for a reference file in which one tensor is changed
 local function judged(path, name, change)
   local place, rows = folder.new(), {}
   local f <close> = file.open(path)
@@ -23,7 +23,7 @@ local function judged(path, name, change)
   return line
 end
 
--- one value more by `step`
+-- one value increased by `step`
 local function other(step)
   return function(t)
     local values = t:totable()
@@ -33,7 +33,7 @@ local function other(step)
 end
 
 describe("golden files about pixels at another size", function()
-  it("fail when one pixel is another", function()
+  it("fail when one pixel is changed", function()
     local of12, of20 = "spec/golden/transforms.safetensors",
       "spec/golden/data20/transforms.safetensors"
     assert.matches("^PASS", judged(of12))
@@ -45,7 +45,7 @@ describe("golden files about pixels at another size", function()
     assert.matches("^FAIL .*case1", judged(of20, "case1.out", other(0.01)))
   end)
 
-  it("refuses what are no frames", function()
+  it("refuse tensors that are no frames", function()
     local pixels = T.new("u8", {2, 3, 4, 5})
     assert.same({2, 3, 8, 8}, media.cover(pixels, {height = 8, width = 8}).shape)
     assert.equal("u8", media.cover(pixels, {height = 1, width = 8, picture = true}).dtype)

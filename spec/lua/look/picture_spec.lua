@@ -1,4 +1,4 @@
---- Pictures as terminals draw them.
+--- Pictures as terminals show them.
 describe("a picture", function()
   it("is the same for sixel and kitty terminals", function()
     local picture = require "moonreel.look.picture"

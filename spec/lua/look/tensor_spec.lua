@@ -1,16 +1,16 @@
---- Numbers of tensors for the eye.
+--- Statistics of tensors for people.
 -- Covers: core/bind/look.c core/bind/tensor.c
 local T = require "moonreel.core.tensor"
 local look = require "moonreel.look.tensor"
 
 describe("a tensor", function()
-  it("counts what is not finite and puts every finite value in a bin", function()
+  it("counts values that are not finite and puts each finite value in a bin", function()
     local t = T.from({ 2, 4 }, { 1, 2, 3, 4, 1 / 0, -1 / 0, 0 / 0, 0 })
     local s = t:stats()
     assert.same({ 8, 1, 3, 0, 4, 2 }, { s.n, s.zeros, s.nonfinite, s.min, s.max, s.mean })
     local h = t:hist(4)
     assert.same({ 1, 1, 1, 2 }, h.counts)
-    -- a strided view counts its own elements alone
+    -- a strided view counts only its own elements
     assert.same({ 1, 1 }, { t:permute({ 1, 0 })[0]:stats().zeros + 1, t["0, :"]:stats().min })
     assert.same({ 3, 0 }, T.new("f32", { 3 }):hist(2).counts)
   end)
@@ -21,7 +21,7 @@ describe("a tensor", function()
     assert.is_false(pcall(T.count, { 1, "x" }))
   end)
 
-  it("says its shape, dtype and corners, and how many values are no numbers", function()
+  it("prints its shape, dtype and corners, and the number of values that are not finite", function()
     local values = {}
     for i = 1, 20 do
       values[i] = i

@@ -1,9 +1,9 @@
---- Tables of texts: quotes, ends of lines, and what is no table.
+--- Tables of text: quotes, ends of lines, and errors.
 -- Covers: lua/moonreel/text/csv.lua
 local csv = require "moonreel.text.csv"
 local fails = require "spec.support.fails"
 
-describe("a table of texts", function()
+describe("a table of text", function()
   local function rows(text)
     local out = {}
     for i, row in ipairs((csv.rows(text, "t.csv"))) do
@@ -12,7 +12,7 @@ describe("a table of texts", function()
     return out
   end
 
-  it("has a row for each record, by the names of the first", function()
+  it("has a row for each record, with the names of the first", function()
     assert.same({ "2 a|b", "3 c|", "4 |d" }, rows "text,neg\na,b\nc,\n,d")
     assert.same({ "2 a|b" }, rows "\xEF\xBB\xBFtext,neg\r\na,b\r\n")
     assert.same({ "2 a|b", "4 c|d" }, rows "text,neg\na,b\n\nc,d\n\n")

@@ -1,4 +1,4 @@
---- Letters of pictures.
+--- Letters in pictures.
 local letters = require "moonreel.text.letters"
 
 describe("text.letters", function()
@@ -20,7 +20,7 @@ describe("text.letters", function()
     return table.concat(lines, "\n")
   end
 
-  it("are three dots wide and five high, small ones as capitals", function()
+  it("are three dots wide and five high, lower case as capitals", function()
     assert.equal(".#....#\n#.#...#\n###..#.\n#.#.#..\n#.#.#..", drawn "a/")
     assert.equal(drawn "HELLO 12.", drawn "hello 12.")
   end)
@@ -36,7 +36,7 @@ describe("text.letters", function()
     end
   end)
 
-  it("have a box for what they lack, one for each character", function()
+  it("print a box for each unknown character", function()
     assert.equal("...\n###\n#.#\n###\n...", drawn "\u{e4}")
     assert.equal(drawn "\u{e4}\u{4f60}", drawn "~~")
   end)

@@ -1,4 +1,4 @@
---- Options of Lua functions: declared once, a typo is an error.
+--- Options of Lua functions are declared once; a misspelled name is an error.
 local fails = require "spec.support.fails"
 local options = require "moonreel.text.options"
 
@@ -11,7 +11,7 @@ describe("options", function()
   })
   teardown(function() options.declared["spec.call"] = nil end)
 
-  it("fill in defaults and leave the caller's table alone", function()
+  it("fill in defaults and leave the caller's table unchanged", function()
     local given = { scale = 2 }
     local o = read(given)
     assert.same({ seed = 7, scale = 2 }, o)
@@ -21,7 +21,7 @@ describe("options", function()
       { { "wait", "boolean", "", default = false } })().wait)
   end)
 
-  it("refuse a field that is not declared, with the nearest name or with all", function()
+  it("refuse a field that is not declared, with the nearest name or with all names", function()
     fails("MR_E_USAGE", "spec%.call: no option 'sede', did you mean 'seed'%?", read, { sede = 1 })
     fails("MR_E_USAGE", "spec%.call: no option 'banana'; it takes seed, scale, map, index", read,
       { banana = 1 })
@@ -33,13 +33,13 @@ describe("options", function()
     fails("MR_E_USAGE", "seed: expected integer, got number", read, { seed = 1.5 })
     fails("MR_E_USAGE", "scale: expected number, got text", read, { scale = "2" })
     fails("MR_E_USAGE", "map: expected table|function, got boolean", read, { map = true })
-    -- an integer is a number, and an object of a class is judged by who uses it
+    -- an integer is a number, and an object of a class is checked by its user
     assert.equal(3, read({ scale = 3 }).scale)
     assert.equal(print, read({ map = print }).map)
     assert.same({}, read({ index = {} }).index)
   end)
 
-  -- the faces that take options, each with a typo
+  -- the functions that take options, each with a misspelled name
   local faces = {
     ["data.loader"] = function() require("moonreel.data").loader { sede = 5 } end,
     ["sample.open"] = function() require("moonreel.sample").open("x", { emma = true }) end,

@@ -1,13 +1,13 @@
---- Patterns without ways that multiply.
+--- Patterns without an exponential number of ways to match.
 local pattern = require "moonreel.text.pattern"
 
--- what a function answers, or that it refuses
+-- the result of a function, or that it refuses
 local function answer(f, ...)
   local list = table.pack(pcall(f, ...))
   return list[1] and list or { false, n = 1 }
 end
 
--- every match of gmatch, in lists
+-- each match of gmatch, in lists
 local function all(gmatch, ...)
   local list = {}
   for a, b in gmatch(...) do
@@ -38,13 +38,13 @@ local function drawn_pattern()
 end
 
 describe("text.pattern", function()
-  it("answers what Lua answers", function()
+  it("returns what Lua returns", function()
     math.randomseed(20)
     local matched = 0
     for _ = 1, 800 do
       local text, p = table.concat(drawn(letters, 8)), drawn_pattern()
       local init, plain = math.random(-3, 5), math.random(8) == 1
-      -- Lua sees what is wrong with a pattern only where it comes to it
+      -- Lua reports an error of a pattern only where it reaches it
       local good = pcall(pattern.match, "", p)
       if good then
         local case = ("%q %q %d"):format(text, p, init)
@@ -64,7 +64,7 @@ describe("text.pattern", function()
     assert.is_true(matched > 150)
   end)
 
-  it("ends where ways multiply", function()
+  it("ends although there are exponentially many ways", function()
     local text = ("a"):rep(300)
     for _, p in ipairs { ("a?"):rep(300) .. ("a"):rep(301), (".-"):rep(20) .. "b",
       ("a*"):rep(40) .. "b", ("[ab]+"):rep(20) .. "c", "(.-)(.-)(.-)(.-)(.-)(.-)b" } do
@@ -75,7 +75,7 @@ describe("text.pattern", function()
     assert.equal(300, select(2, pattern.find(text, ("a?"):rep(30) .. ("a"):rep(300))))
   end)
 
-  it("refuses what depends on the way, and what is no pattern", function()
+  it("refuses captures that depend on the way, and invalid patterns", function()
     for p, problem in pairs { ["(a)%1"] = "'%%1' is not supported; expected Lua's patterns "
       .. "without",
       ["%b()"] = "'%%b' is not supported", ["a%"] = "ends with '%%'", ["[a"] = "missing '%]'",

@@ -1,15 +1,15 @@
---- One way to print tables.
+--- One function prints all tables.
 local printed = require "spec.support.printed"
 local printer = require "moonreel.text.table"
 
 describe("table.text", function()
-  it("aligns by characters, numbers to the right, without blanks at line ends", function()
+  it("aligns by characters, numbers to the right, without spaces at line ends", function()
     assert.equal("name    size\nä         10\nlonger     -\n",
       printer.text({ { key = "name" }, { key = "size", right = true } },
       { { name = "ä", size = 10 }, { name = "longer" } }))
   end)
 
-  it("uses a column's own form and shows control characters as text", function()
+  it("uses a column's own form and prints control characters as text", function()
     assert.equal("t\n0.50 s\nx\\x1b[2J\\x0a\n", printer.text({ { key = "t", format = function(v)
       return type(v) == "number" and ("%.2f s"):format(v) or v
     end } },
@@ -40,7 +40,7 @@ describe("table.text", function()
 end)
 
 describe("table.print", function()
-  it("writes JSON with the columns' keys, none as null", function()
+  it("writes JSON with the columns' keys, and none as null", function()
     local folder = require "spec.support.folder"
     local out = folder.moonreel(
       [[-e 'require("moonreel.text.table").print({{key="a"},{key="b"}}, {{a=1,b="x",c=9},{a=0/0}}, {json=true})']])

@@ -1,4 +1,4 @@
---- Byte pairs: ids are those of the library, files are checked, text comes back.
+--- Byte pairs: ids are those of the library, files are checked, and text is restored.
 -- Covers: lua/moonreel/token/bpe.lua
 local base = require "moonreel.core.base"
 local bpe = require "moonreel.token.bpe"
@@ -16,7 +16,7 @@ describe("byte pairs", function()
   before_each(function() dir = folder.new() end)
   after_each(function() dir:remove() end)
 
-  it("give what the library gives", function()
+  it("have the ids of the library", function()
     local tok = token.open(CLIP, { max_length = 77, compat = true, say = function() end })
     local path = CLIP .. ".json"
     local cases = json.decode(base.read_file(path), path).cases
@@ -26,7 +26,7 @@ describe("byte pairs", function()
     assert.is_true(#cases > 80)
   end)
 
-  it("stand between start and end, which are kept when a caption is cut", function()
+  it("are enclosed in start and end, which are kept when a caption is cut off", function()
     local said = {}
     local function say(line) said[#said + 1] = line end
     local tok = token.open(CLIP, { max_length = 4, say = say })
@@ -42,7 +42,7 @@ describe("byte pairs", function()
     fails("MR_E_USAGE", "max_length is 1; expected 2 or more", token.open, CLIP, { max_length = 1 })
   end)
 
-  it("take spellings of start and end for them under compat alone", function()
+  it("read the spellings of start and end as these tokens under compat only", function()
     local function ids(compat)
       return token.open(CLIP, { compat = compat }):ids "a<|endoftext|>b"
     end
@@ -91,7 +91,7 @@ describe("byte pairs", function()
     fails("MR_E_IO", "merges%.txt", vocabulary(ends))
   end)
 
-  it("are found in a folder, in its tokenizer, or beside a text encoder", function()
+  it("are found in a folder, in its tokenizer, or next to a text encoder", function()
     local function copy(to)
       for _, name in ipairs { "vocab.json", "merges.txt" } do
         dir:write(to .. name, base.read_file(CLIP .. "/" .. name))

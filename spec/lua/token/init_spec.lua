@@ -1,4 +1,4 @@
---- Ids are those of the library for every text; ends, lengths and special tokens are T5's.
+--- Ids are those of the library for each text; ends, lengths and special tokens are T5's.
 -- MOONREEL_TOKENS=DIR compares with another folder of texts, see spec/golden/token.
 -- Covers: core/bind/token.c
 local base = require "moonreel.core.base"
@@ -14,9 +14,9 @@ local function text_of(case)
   return case.text or (case.hex:gsub("..", function(x) return string.char(tonumber(x, 16)) end))
 end
 
-describe("a model of pieces", function()
+describe("a SentencePiece model", function()
   for _, name in ipairs { "t5", "bytes", "raw", "suffix", "plain" } do
-    it("gives what the library gives: " .. name, function()
+    it("has the ids of the library: " .. name, function()
       local pieces = core.open(("%s/%s.model"):format(folder, name))
       local path = ("%s/%s.json"):format(folder, name)
       local cases, different = json.decode(base.read_file(path), path).cases, {}
@@ -33,7 +33,7 @@ describe("a model of pieces", function()
     end)
   end
 
-  it("knows its pieces by id and by text", function()
+  it("finds its pieces by id and by text", function()
     local pieces <close> = core.open "spec/golden/token/bytes.model"
     local id = pieces:find "<pan left>"
     assert.same({ "<pan left>", "user", 0.0 }, { pieces:piece(id) })
@@ -45,7 +45,7 @@ describe("a model of pieces", function()
     assert.equal("spec/golden/token/bytes.model", pieces:path())
   end)
 
-  it("says which id is unknown", function()
+  it("reports an unknown id", function()
     local pieces <close> = core.open "spec/golden/token/t5.model"
     local function fails(id) return (select(2, pcall(pieces.decode, pieces, { 3, id }))).message end
     assert.matches("t5%.model: id 2 is 346; expected 0 to 345", fails(346))
@@ -64,7 +64,7 @@ describe("a tokenizer", function()
     return token.open("spec/golden/token/t5.model", given)
   end
 
-  it("ends a caption, and an empty one is its end alone", function()
+  it("ends a caption; an empty one is only its end", function()
     local tok = open()
     assert.equal("50 82 1", list(tok:ids "red green"))
     assert.equal("1", list(tok:ids ""))
@@ -72,7 +72,7 @@ describe("a tokenizer", function()
     assert.same({ "▁red", "▁green", "</s>" }, tok:split "red green")
   end)
 
-  it("gives a tensor for a text", function()
+  it("returns a tensor for a text", function()
     local ids = open() "red green"
     assert.same({ 3 }, ids.shape)
     assert.equal("i32", ids.dtype)
@@ -87,7 +87,7 @@ describe("a tokenizer", function()
     assert.same({ 2, 3, 1 }, batch.len:totable())
   end)
 
-  it("cuts what is too long, with the end kept, and says so once", function()
+  it("cuts off what is too long, keeps the end, and reports that once", function()
     local tok = open { max_length = 3 }
     assert.equal("50 82 1", list(tok:ids "red green"))
     assert.same({}, said)
@@ -102,8 +102,8 @@ describe("a tokenizer", function()
       said)
   end)
 
-  -- ids that T5Tokenizer of transformers 4.44 gives with this model
-  it("takes spellings of special tokens for them under compat alone", function()
+  -- ids that T5Tokenizer of transformers 4.44 returns with this model
+  it("reads the spellings of special tokens as these tokens under compat only", function()
     local tok, plain = open { compat = true }, open()
     for text, ids in pairs { ["a </s> b"] = "33 1 3 98 1", ["a</s>b"] = "33 1 3 98 1",
         ["<pad>x"] = "0 3 155 1", ["x<unk>y"] = "3 155 2 156 1",
@@ -136,7 +136,7 @@ describe("a tokenizer", function()
     base.remove_dir(dir)
   end)
 
-  it("names the file that is not one", function()
+  it("names the file that is no model", function()
     local function fails(path, code)
       local good, err = pcall(token.open, path)
       assert.is_false(good)
