@@ -1,11 +1,11 @@
---- What the bindings say of themselves, as pages and stubs. Covers: lua/moonreel/api/init.lua
--- lua/moonreel/api/page.lua lua/moonreel/api/stubs.lua
+--- Documentation of the bindings as pages and stubs.
+-- Covers: lua/moonreel/api/init.lua lua/moonreel/api/page.lua lua/moonreel/api/stubs.lua
 local api = require "moonreel.api"
 local base = require "moonreel.core.base"
 local stubs = require "moonreel.api.stubs"
 
 describe("docs/api.md", function()
-  it("is what the rows say", function()
+  it("is made from the entries", function()
     local text = require("moonreel.api.page").markdown()
     assert.is_true(text == base.read_file("docs/api.md"),
       "rows have changed: moonreel help api --markdown > docs/api.md")
@@ -13,7 +13,7 @@ describe("docs/api.md", function()
 end)
 
 describe("docs/stubs", function()
-  it("are what the rows say, each a Lua file, and no other", function()
+  it("are made from the entries, each a valid Lua file, without others", function()
     local files, there = stubs.files(), {}
     for path, text in pairs(files) do
       assert.is_true(base.exists("docs/stubs/" .. path)
@@ -34,7 +34,7 @@ describe("docs/stubs", function()
 end)
 
 describe("a signature", function()
-  it("is taken apart: names, types, what may be left out, results", function()
+  it("is parsed into names, types, optional arguments and results", function()
     local arguments, results = api.signature {
       type = "(f: fun(a: integer, b: any): string[], name?: string|number, ...: any): "
         .. "mr.Ckpt, string[]" }
@@ -45,7 +45,7 @@ describe("a signature", function()
     assert.same({}, (api.signature { type = "()" }))
   end)
 
-  it("is there for every row, with names that Lua can take", function()
+  it("exists for each entry, with names that are valid in Lua", function()
     for name, face in pairs(api.faces()) do
       for _, row in ipairs(face.rows) do
         for _, one in ipairs(row.call and api.signature(row) or {}) do
@@ -56,14 +56,14 @@ describe("a signature", function()
     end
   end)
 
-  it("reads as a call", function()
+  it("is printed as a call", function()
     local row = { name = "new",
       type = "(device: mr.Device, params?: mr.Params, n?: integer): mr.Exec" }
     assert.equal("E.new(device [, params [, n]]) -> mr.Exec", api.call_text("E.", row))
     assert.equal("t:sync()", api.call_text("t:", { name = "sync", type = "()" }))
   end)
 
-  it("reads as a value where it is no call", function()
+  it("is printed as a value when it is no call", function()
     assert.equal("base.pi: number\n  Half a turn.",
       api.text("base.", { name = "pi", type = "number", doc = "Half a turn." }))
   end)

@@ -1,9 +1,8 @@
---- Rooms know their left neighbours alone: no circle between them, and nothing named that is not
--- there.
+--- Rooms use only rooms to their left: no cycles, and no names of missing rooms.
 local base = require "moonreel.core.base"
 local files = require("spec.support.sources").files
 
--- lines of a file, numbered
+-- lines of a file, with numbers
 local function lines(path)
   local at, text = 0, base.read_file(path)
   local next_line = text:gmatch("([^\n]*)\n?")
@@ -16,7 +15,7 @@ local function lines(path)
   end
 end
 
--- is there a way along the arrows?
+-- is there a path along the arrows?
 local function reaches(arrows, from, to, seen)
   if from == to then
     return true
@@ -31,7 +30,7 @@ local function reaches(arrows, from, to, seen)
   return false
 end
 
--- the arrows that lie on a circle, with the lines that draw them
+-- the arrows of a cycle, with the lines that contain them
 local function circles(arrows)
   local out = {}
   for room, needs in pairs(arrows) do
@@ -45,7 +44,7 @@ local function circles(arrows)
   return table.concat(out, "\n")
 end
 
-describe("a circle", function()
+describe("a cycle", function()
   it("is found, with the lines that close it", function()
     assert.equal("", circles { a = { b = "a:1", c = "a:2" }, b = { c = "b:1" }, c = {} })
     assert.equal("a -> b at a:1\nb -> a at b:1",
@@ -61,7 +60,7 @@ describe("Lua rooms", function()
   for _, path in ipairs(files("lua/moonreel", "%.lua$")) do
     local room = path:match("^lua/moonreel/([^/]+)/")
     for at, line in lines(path) do
-      -- names are also handed on, as texts, to what requires them later
+      -- names are also passed as text to code that requires them later
       for module in line:gmatch('"moonreel%.([%w_.]+)"') do
         local other = module:match("^[^.]+")
         local file = "lua/moonreel/" .. module:gsub("%.", "/")
@@ -77,12 +76,12 @@ describe("Lua rooms", function()
     end
   end
 
-  it("need each other one way", function() assert.equal("", circles(arrows)) end)
-  it("name modules that are there", function() assert.equal("", table.concat(missing, "\n")) end)
+  it("depend on each other in one direction", function() assert.equal("", circles(arrows)) end)
+  it("require modules that exist", function() assert.equal("", table.concat(missing, "\n")) end)
 end)
 
 describe("C rooms", function()
-  -- links of each room and the plug-ins, as CMakeLists.txt lists them
+  -- links of each room and the plug-ins, from CMakeLists.txt
   local links, plugins, text = {}, {}, base.read_file("CMakeLists.txt")
   for kind, room, words in text:gmatch("\nmr_(%l*_?%l+)%((%l+) LINK ([^)]*)%)") do
     -- a plug-in takes base from the program that opens it
@@ -92,13 +91,13 @@ describe("C rooms", function()
       links[room][other] = "CMakeLists.txt"
     end
   end
-  -- op.h and collective.h declare what core/cpu gives out and others fill in, transport.h what the
-  -- plug-in of MPI gives out
+  -- op.h and collective.h declare functions of core/cpu and functions that other rooms provide;
+  -- transport.h declares what the MPI plug-in provides
   local owner = { op = "cpu", collective = "cpu",
     transport = "mpi", random_inline = "base", f8_inline = "tensor", status = "base",
     bucket = "data", subset = "data", order = "data", position = "data", blend = "data",
     generator = "data" }
-  -- rooms that have headers for others beside the public ones
+  -- rooms with headers for others in addition to the public ones
   local lent = { base = true, cpu = true }
   local arrows, unlinked, foreign = {}, {}, {}
   for _, path in ipairs(files("core", "%.[ch]$")) do
@@ -124,23 +123,23 @@ describe("C rooms", function()
     end
   end
 
-  it("stand in CMakeLists.txt", function()
+  it("are in CMakeLists.txt", function()
     for room in pairs(arrows) do
       assert.is_true(links[room] ~= nil or room == "app", room)
     end
   end)
-  it("need each other one way", function()
+  it("depend on each other in one direction", function()
     assert.equal("", circles(arrows))
     assert.equal("", circles(links))
   end)
-  it("include only what they link", function() assert.equal("", table.concat(unlinked, "\n")) end)
-  it("leave the inside of others alone", function()
+  it("include only linked rooms", function() assert.equal("", table.concat(unlinked, "\n")) end)
+  it("do not include private headers of others", function()
     assert.equal("", table.concat(foreign, "\n"))
   end)
 end)
 
 describe("CUDA rooms", function()
-  -- headers that a room holds for those on its left: the driver's table, the table of kernels
+  -- headers of a room for rooms on its left: the driver's table, the table of kernels
   local owner = { ["rt/driver"] = "driver", ["kernels/table"] = "table",
     ["kernels/kernel_call"] = "table", ["kernels/pieces"] = "table" }
   local function room_of(folder, name)
@@ -163,6 +162,6 @@ describe("CUDA rooms", function()
     end
   end
 
-  it("need each other one way", function() assert.equal("", circles(arrows)) end)
-  it("include files that are there", function() assert.equal("", table.concat(missing, "\n")) end)
+  it("depend on each other in one direction", function() assert.equal("", circles(arrows)) end)
+  it("include files that exist", function() assert.equal("", table.concat(missing, "\n")) end)
 end)

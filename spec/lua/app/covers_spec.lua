@@ -1,5 +1,5 @@
---- Every source file has a spec: at the mirrored path, or one whose head says `Covers:` and names
--- it (spec/support/covers.lua).
+--- Each source file has a spec, at the mirrored path or with its name after `Covers:` in the head
+-- (spec/support/covers.lua).
 local base = require "moonreel.core.base"
 local covers = require "spec.support.covers"
 local files = require("spec.support.sources").files
@@ -12,7 +12,7 @@ end
 describe("a source file", function()
   local said = covers.read()
 
-  it("has a spec of its own, or one that says it covers it", function()
+  it("has a spec at the mirrored path, or one that covers it", function()
     local without = {}
     for _, path in ipairs(sources) do
       if #covers.specs(path, said) == 0 then
@@ -22,11 +22,11 @@ describe("a source file", function()
     assert.same({}, without)
   end)
 
-  it("is there where a spec says it covers it", function()
+  it("exists when a spec says that it covers it", function()
     files("cuda", "%.%a+$", sources)
     local gone = {}
     for _, p in ipairs(said) do
-      -- a header that holds formulas of its own may be named too
+      -- a header with formulas of its own may be named, too
       local found = base.exists(p.word)
       for _, path in ipairs(sources) do
         found = found or path:match(p.pattern) ~= nil

@@ -1,14 +1,14 @@
---- Files of a room form layers: none uses a file that uses it, be it by way of others. C files use
--- functions and variables that another file defines; Lua modules require each other.
+--- Files of a room form layers: no file uses a file that uses it, directly or through others. C
+-- files use functions and variables that another file defines; Lua modules require each other.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local sources = require "spec.support.sources"
 
--- the one exception: a scan decodes a clip to check its key frames, and a read of a clip whose time
+-- the only exception: a scan decodes a clip to check its key frames, and reading a clip whose time
 -- differs from the index scans it again
 local KNOWN = { ["core/media"] = { "read.c scan.c" } }
 
--- circles as a list of texts, and one text that says which names close them
+-- cycles as a list of texts; `closing` names the symbols that close them
 local function circles_of(arrows)
   local list, lines = {}, {}
   for _, circle in ipairs(sources.circles(arrows)) do
@@ -39,7 +39,7 @@ local function listed(set)
   return table.concat(out, " ")
 end
 
-describe("a source of C", function()
+describe("a C source", function()
   local names = sources.names [[
     #include "room.h"
     #define TWICE(x) \
@@ -56,12 +56,12 @@ describe("a source of C", function()
     MR_ROWS(some) = {.first = other_two};
   ]]
 
-  it("defines, declares and has for itself", function()
+  it("defines, declares and keeps names private", function()
     assert.equal("MR_ROWS list pointed work_on", listed(names.defines))
     assert.equal("declared declared_too", listed(names.declares))
     assert.equal("TWICE own", listed(names.own))
   end)
-  it("uses names, but no members, texts and comments", function()
+  it("uses names, except members and words in strings and comments", function()
     for _, name in ipairs { "other_one", "other_two", "other_twice", "own", "number_one" } do
       assert.is_true(names.uses[name], name)
     end
@@ -72,8 +72,8 @@ describe("a source of C", function()
   end)
 end)
 
-describe("a circle of files", function()
-  it("is found, also where a function or a macro of a header closes it", function()
+describe("a cycle of files", function()
+  it("is found, also when a function or macro of a header closes it", function()
     local dir <close> = folder.new()
     local function arrows(header)
       dir:write("room.h", "int a(void); int b(void); int c(void);\n" .. header)
@@ -110,7 +110,7 @@ describe("files form layers:", function()
     local arrows = {}
     for _, path in ipairs(sources.files("lua/moonreel", "%.lua$")) do
       local module, needs = path:match("^lua/moonreel/(.*)%.lua$"):gsub("/init$", ""), {}
-      -- nor what stands in a comment or is Lua text for another process
+      -- words in comments and in Lua text for another process do not count
       local text = base.read_file(path):gsub("%-%-[^\n]*", ""):gsub("'[^'\n]*'", "")
       for other in text:gmatch 'require%s*%(?%s*"moonreel%.([%w_.]+)"' do
         needs[other:gsub("%.", "/")] = { require = true }

@@ -1,4 +1,4 @@
---- Rooms explain themselves: a README each, which names its files and only what is there.
+--- Each room has a README, which names its files and only files that exist.
 local base = require "moonreel.core.base"
 
 local rooms = {}
@@ -15,13 +15,13 @@ describe("a room's README", function()
   for _, room in ipairs(rooms) do
     local text = base.exists(room .. "/README.md") and base.read_file(room .. "/README.md")
 
-    it("is there, no longer than a screen: " .. room, function()
+    it("exists and fits a screen: " .. room, function()
       assert.is_truthy(text)
       assert.is_true(select(2, text:gsub("\n", "")) <= 60)
     end)
 
-    it("names every file: " .. room, function()
-      -- ops are their files: no list
+    it("names each file: " .. room, function()
+      -- rooms of ops need no list, because each file is an op
       if room == "core/op" then
         return
       end
@@ -36,7 +36,7 @@ describe("a room's README", function()
       end
     end)
 
-    it("points to what exists: " .. room, function()
+    it("names only files that exist: " .. room, function()
       for path in text:gmatch("spec/[%w_/]+%.?[%w]*") do
         path = path:gsub("%.$", "")
         assert.is_true(base.exists(path), ("%s/README.md: no %s"):format(room, path))

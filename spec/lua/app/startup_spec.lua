@@ -1,4 +1,4 @@
---- What the program loads when it starts, and what it answers without Lua.
+--- What the program loads when it starts, and what it does without Lua.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 
@@ -12,7 +12,7 @@ end
 local program = output("readlink /proc/$PPID/exe"):gsub("%s+$", "")
 
 describe("the program", function()
-  it("loads no FFmpeg library but libavutil at start", function()
+  it("loads no FFmpeg library except libavutil at start", function()
     local libraries = output("ldd '" .. program .. "'")
     assert.matches("liblua", libraries)
     for _, name in ipairs { "libavcodec", "libavformat", "libswscale", "libavfilter",
@@ -21,7 +21,7 @@ describe("the program", function()
     end
   end)
 
-  it("says its version", function()
+  it("prints its version", function()
     local text, code = output("'" .. program .. "' --version")
     local release, commit = text:match "^moonreel (%d+%.%d+%.%d+)(.*)\n$"
     local project = require("moonreel.core.base").read_file "CMakeLists.txt"
@@ -34,7 +34,7 @@ describe("the program", function()
     assert.are.equal(0, code)
   end)
 
-  it("runs code given with -e and passes failures on as exit codes", function()
+  it("runs code after -e and exits with the code of its error", function()
     assert.are.equal("3\n", (output("'" .. program .. "' -e 'print(1 + 2)'")))
     local text, code = output("'" .. program
       .. [[' -e 'require("moonreel.core.base").raise("MR_E_DATA", "no clips")']])
@@ -42,7 +42,7 @@ describe("the program", function()
     assert.are.equal(4, code)
   end)
 
-  it("knows the lines of its modules, whose bytecode it carries", function()
+  it("reports lines of its modules, which it contains as bytecode", function()
     local line = 0
     for text in io.lines "lua/moonreel/nn/init.lua" do
       line = line + 1
@@ -56,7 +56,7 @@ describe("the program", function()
       (output(("env -u MOONREEL_LUA '%s' -e '%s'"):format(program, code))))
   end)
 
-  it("is not built of a module that does not compile: the build names its line", function()
+  it("does not build with a module that does not compile, and the build names the line", function()
     local dir <close> = folder.new()
     dir:write("lua/bad.lua", "local x = 1\nlocal y = = 2\n")
     local text, code = output(("'%s/CMakeFiles/embed' '%s' '%s/out.c' lua/bad.lua"):format(
@@ -65,7 +65,7 @@ describe("the program", function()
     assert.equal(1, code)
   end)
 
-  it("is called by its name in ps, top and pgrep, ranks by their number", function()
+  it("has its own name in ps, top and pgrep, and ranks have their number", function()
     local dir <close> = folder.new()
     local script = dir:write("name.lua", "io.write(io.open('/proc/self/comm'):read('l') .. '\\n')")
     assert.equal("moonreel\n", (output("'" .. program .. "' " .. script)))
@@ -74,15 +74,15 @@ describe("the program", function()
     assert.is_truthy(text:find("moonreel-r1\n", 1, true), text)
   end)
 
-  it("knows how its children ended, also where its parent ignores the end of children", function()
+  it("gets the exit codes of its children even when its parent ignores SIGCHLD", function()
     local code = [[local run = require("moonreel.core.process").run ]]
       .. [[print(run({ "/bin/sh", "-c", "exit 7" }, "").exit)]]
     assert.equal("7\n", (output(("env --ignore-signal=CHLD '%s' -e '%s'"):format(program, code))))
   end)
 
-  it("has the same small and capital letters everywhere", function()
+  it("maps letters to the same capitals in each locale", function()
     local dir = folder.new()
-    -- what a Turkish one is made of may not be installed
+    -- the sources of a Turkish locale may not be installed
     output(("localedef -i tr_TR -f UTF-8 '%s/tr_TR.UTF-8'"):format(dir.path))
     local there = base.exists(dir.path .. "/tr_TR.UTF-8/LC_CTYPE")
     local code = [[print(("TITLE \195\135"):lower(), ("title"):upper(), ("i"):find "%a")]]
@@ -109,7 +109,7 @@ describe("the program", function()
       assert.are.equal(8, code)
     end
     assert.are.equal(0, select(2, output(("{ '%s' -e 'print(1)' >&-; }"):format(program))))
-    -- the same where files may not grow, instead of a signal
+    -- the same when a limit forbids larger files and SIGXFSZ is ignored
     local path = os.tmpname()
     finally(function() os.remove(path) end)
     local _, code = output(("{ ulimit -f 8; '%s' -e 'print((\"x\"):rep(1 << 20))' > %s; }"):format(

@@ -58,7 +58,7 @@ describe("datasets/builders", function()
     end)
   end
 
-  it("names its layouts", function()
+  it("lists its layouts", function()
     local _, err = run("datasets/builders/build.lua openvid @/x.csv @/clips @/x.mrx", 2)
     assert.matches("no layout 'openvid'; layouts: miradata%-330k, openvid%-1m, pexels%-45k", err)
     _, err = run("datasets/builders/build.lua pexels-45k @/x.csv @/clips", 2)
@@ -67,7 +67,7 @@ describe("datasets/builders", function()
 end)
 
 describe("a data set in four commands", function()
-  it("has captions, small files and nothing that does not decode", function()
+  it("has captions, small files and only clips that can be decoded", function()
     os.execute(("cd '%s/clips' && head -c 2500 4.mp4 > 5.mp4 && mkdir -p more && "
       .. "head -c 60000000 /dev/zero > more/pad && cp 3.mp4 more/big.mp4 && "
       .. "cat more/pad >> more/big.mp4 && cp 2.mp4 more/good.mp4"):format(place.path))
@@ -85,7 +85,7 @@ describe("a data set in four commands", function()
       "@/one.csv --root @/clips"))
     run("data ingest @/two.csv --root @/clips -o @/miradata.mrx")
     run(as_written(filter, "", ""))
-    -- what is damaged later decodes no more
+    -- files that are damaged later cannot be decoded
     local file = io.open(place.path .. "/clips/4.mp4", "r+b")
     local middle = file:seek("end") // 2
     file:seek("set", middle)

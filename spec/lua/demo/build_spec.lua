@@ -43,7 +43,7 @@ describe("datasets.demo.build", function()
     end
   end)
 
-  it("tells motion alone where it is asked to, of clips that show it", function()
+  it("writes only the motion as caption on request, for clips that show it", function()
     local out, n = build("1", "4", "motion"), 0
     for line in base.read_file(out .. "/demo.csv"):gmatch "clip%-[^\n]+" do
       local name, words, direction = line:match "^([^,]+),([%a ]+) (%a+),4,"
@@ -58,7 +58,7 @@ describe("datasets.demo.build", function()
     assert.is_false((pcall(build, "1", "4", "words")))
   end)
 
-  it("writes the same bytes from the same seed, and every clip shows what its caption says",
+  it("writes the same bytes from the same seed, and each clip shows its caption",
     function()
     local first, second = build("1"), build("1")
     assert.same({}, differences(first, second))
@@ -88,11 +88,11 @@ describe("datasets.demo.build", function()
       end
     end
     assert.same({ mp4 = 125, webm = 125, png = 50 }, kinds)
-    -- the measuring program is right on every clip, codec loss included
+    -- the measurement is right on each clip, in spite of codec losses
     assert.equal(lines, right)
   end)
 
-  it("asks for a folder and a whole number", function()
+  it("requires a folder and a whole number", function()
     local ok, err = pcall(build, "1.5")
     assert.is_false(ok)
     assert.matches("expected OUT %[SEED %[FRAMES %[motion%]%]%], a folder, an integer, a number of "

@@ -1,4 +1,4 @@
---- Questions to a model that is given a first frame.
+--- Questions to a model that gets a first frame.
 -- Covers: datasets/demo/given.lua
 local data = require "moonreel.data"
 local folder = require "spec.support.folder"
@@ -11,7 +11,7 @@ describe("datasets.demo.given", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
 
-  it("asks for held-out directions, for other frames with these words, and for other words",
+  it("asks for held-out directions, other frames with the same words, and other words",
     function()
     local by_set = {}
     for _, row in ipairs(given.questions(dir.path .. "/frames", 32, 32)) do
@@ -34,12 +34,12 @@ describe("datasets.demo.given", function()
     assert.equal(8, #by_set["other text"])
   end)
 
-  it("gives frames that show the colour, and no direction", function()
+  it("makes frames that show the colour, but no direction", function()
     for _, row in ipairs(given.questions(dir.path .. "/frames", 32, 32)) do
       local pixels = data.decode(row.reference)
       local found = measure.find(pixels:rep(2), 2, 32, 32)
       assert.equal(row.asked.colour, found.colour)
-      -- the same picture begins a clip that goes outwards from there
+      -- a clip that moves outwards begins with the same picture
       local scene = setmetatable({ id = 1, outwards = true }, { __index = row.asked })
       local clip = render.frames(scene, 5, 6, 32, 32)
       assert.equal(row.asked.direction, measure.find(clip, 6, 32, 32).direction)

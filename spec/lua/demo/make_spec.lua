@@ -1,4 +1,4 @@
---- make demo-data: clips that a run may be reading stay as they are.
+--- make demo-data keeps clips unchanged that a run may be reading.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local folder = require "spec.support.folder"
@@ -18,12 +18,12 @@ describe("make demo-data", function()
     return index:row(1).file, index.meta.fp_order
   end
 
-  it("draws them once, into a folder of that version, and trades the index under a reader",
+  it("draws clips once, into a folder of the version, and replaces an open index",
     function()
     local file, fingerprint = make()
     assert.matches("/clips%-%d+/", file)
     local open <close> = data.open(dir.path .. "/demo.mrx")
-    -- a script that was touched: the index is older than it
+    -- after a touch of the script, the index is older than it
     os.execute(("touch -d 1990-01-01 '%s/demo.mrx/data.sum' '%s'"):format(dir.path, file))
     local again, same = make()
     assert.equal(file, again)

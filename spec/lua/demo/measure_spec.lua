@@ -2,7 +2,7 @@ local measure = require "datasets.demo.measure"
 local render = require "datasets.demo.render"
 local world = require "datasets.demo.world"
 
--- every byte moved by up to `strength`, by a hash of its place
+-- each byte changed by up to `strength`, by a hash of its position
 local function noisy(pixels, strength, seed)
   local out = {}
   for i = 1, #pixels do
@@ -15,7 +15,7 @@ end
 describe("datasets.demo.measure", function()
   local scenes = world.scenes(1, 250, 50)
 
-  it("finds colour and direction of every rendered clip; a still has no direction", function()
+  it("finds colour and direction of each rendered clip; a still has no direction", function()
     for _, s in ipairs(scenes) do
       local T = s.direction and 6 or 1
       local found = assert(measure.find(render.frames(s, 1, T, 32, 32), T, 32, 32))
@@ -23,7 +23,7 @@ describe("datasets.demo.measure", function()
     end
   end)
 
-  it("still finds them under noise of 40 levels", function()
+  it("finds them under noise of 40 levels", function()
     for i = 1, #scenes, 20 do
       local s = scenes[i]
       local T = s.direction and 6 or 1
@@ -51,7 +51,7 @@ describe("datasets.demo.measure", function()
     assert.is_true(found == nil or found.direction == nil)
   end)
 
-  it("gives no direction to a shape that rests, jumps to and fro or goes along the diagonal",
+  it("finds no direction for a shape that rests, jumps back and forth or moves diagonally",
     function()
     local function clip(places)
       local s = { id = 1, colour = "red", shape = "square", background = "black" }
@@ -83,14 +83,14 @@ describe("datasets.demo.measure", function()
     end
   end)
 
-  it("calls greys no colour and names the six hues", function()
+  it("finds no colour in greys, and names the six hues", function()
     assert.is_nil(measure.colour_name(120, 128, 131))
     for _, row in ipairs(world.colours) do
       assert.equal(row[1], measure.colour_name(table.unpack(row[2])))
     end
   end)
 
-  it("says which size it expected", function()
+  it("reports which size it expected", function()
     local ok, err = pcall(measure.find, "abc", 6, 32, 32)
     assert.is_false(ok)
     assert.matches("3 bytes, expected 18432", err)

@@ -12,7 +12,7 @@ describe("datasets.demo.render", function()
     assert.is_false(first == render.frames(scene, 2, 6, 32, 32))
   end)
 
-  it("keeps the whole shape inside the frame, in every clip of the set", function()
+  it("keeps the whole shape inside the frame in each clip of the set", function()
     for _, s in ipairs(world.scenes(1, 250, 50)) do
       local p = render.path(s, 1, 32, 32)
       for _, along in ipairs { -0.5, 0.5 } do
@@ -26,7 +26,7 @@ describe("datasets.demo.render", function()
     end
   end)
 
-  it("goes outwards from the middle where it is to, and stays in sight", function()
+  it("can move outwards from the middle, and stays in sight", function()
     for _, s in ipairs(world.scenes(1, 250, 0)) do
       local p = render.path(s, 1, 32, 32)
       local x, y, half = p.cx + 0.7 * p.dx, p.cy + 0.7 * p.dy, p.size / 2
@@ -54,7 +54,7 @@ describe("datasets.demo.render", function()
     assert.is_true(partly > 20)
   end)
 
-  it("names the word it does not know", function()
+  it("names the unknown word", function()
     local ok, err = pcall(render.frames, { id = 1, colour = "mauve", shape = "circle",
       background = "white" }, 1, 1, 32, 32)
     assert.is_false(ok)

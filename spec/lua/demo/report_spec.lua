@@ -8,7 +8,7 @@ describe("datasets.demo.report", function()
       false },
   } }
 
-  it("marks a rendering by how much of the question it answers", function()
+  it("scores a rendering by the part of the question that it answers", function()
     local marks = {}
     for i, found in ipairs(rows[1].found) do
       marks[i] = report.mark(asked, found or nil)
@@ -16,7 +16,7 @@ describe("datasets.demo.report", function()
     assert.same({ "right", "half", "half", "wrong" }, marks)
   end)
 
-  it("counts colour and direction apart; nothing found counts as wrong", function()
+  it("counts colour and direction separately; nothing found counts as wrong", function()
     assert.same({ colour = 2, direction = 2, of = 4 }, report.count(rows))
   end)
 
@@ -32,7 +32,7 @@ describe("datasets.demo.report", function()
       times = { 90.9, 909.1 }, losses = { 0.512, 0.431 }, errors = { 0.011, 0.022 } })
   end)
 
-  it("compares the ends of the loss", function()
+  it("compares the loss at both ends of time", function()
     local losses = {}
     for i = 1, 200 do
       losses[i] = i <= 50 and 4 or i > 150 and 1 or 100
@@ -40,7 +40,7 @@ describe("datasets.demo.report", function()
     assert.same({ 4, 1 }, { report.loss_ends(losses, 50) })
   end)
 
-  it("holds the promise only when every part of it is kept", function()
+  it("succeeds only when each condition is met", function()
     local good = { colour = 28, direction = 22, of = 32 }
     local function loss(near)
       return { times = { 90.9, 909.1 }, losses = { 3, near }, errors = { 0.1, 0.1 } }
@@ -58,7 +58,7 @@ describe("datasets.demo.report", function()
     assert.matches("^kept", sentences[1])
   end)
 
-  it("promises that frame and text are followed where a frame is given", function()
+  it("also requires that renderings follow frame and text, when a frame is given", function()
     local counts = { ["held-out"] = { colour = 0, direction = 0, of = 32 },
       ["other frame"] = { colour = 26, direction = 0, of = 32 },
       ["other text"] = { colour = 0, direction = 26, of = 32 } }
@@ -73,7 +73,7 @@ describe("datasets.demo.report", function()
     assert.is_false((report.verdict_given(2, 0.9, counts)))
   end)
 
-  it("promises more where the latent is learned, and that clips come back", function()
+  it("also requires a small reconstruction error when the latent is learned", function()
     local held_out = { colour = 28, direction = 24, of = 32 }
     local function verdict(change)
       local back = { psnr = 28, drawn = 26, lowest = 20, colour = 46, direction = 46, of = 48 }

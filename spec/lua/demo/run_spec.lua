@@ -6,7 +6,7 @@ describe("datasets.demo.run", function()
   local here = os.tmpname()
   os.remove(here)
 
-  -- a script of datasets/demo with a command line of its own; what it prints is returned
+  -- runs a script of datasets/demo by its command line; returns its output
   local function script(name, ...)
     local outer = _G.arg
     _G.arg = { [0] = "datasets/demo/" .. name, ... }
@@ -20,7 +20,7 @@ describe("datasets.demo.run", function()
 
   teardown(function() os.execute("rm -rf '" .. here .. "'") end)
 
-  it("trains, renders and measures, and breaks its promise after eight steps", function()
+  it("trains, renders and measures, and fails its conditions after eight steps", function()
     base.make_dir(here)
     script("build.lua", here .. "/clips")
     require("moonreel.data").ingest(here .. "/clips/demo.csv", here .. "/demo.mrx")
@@ -49,7 +49,7 @@ describe("datasets.demo.run", function()
     assert.same({ 6, 128, 128 }, { facts.frames, facts.height, facts.width })
   end)
 
-  it("learns its latent first, and measures what comes back of fresh clips", function()
+  it("trains its autoencoder first, and measures the reconstruction of new clips", function()
     local words = { "--json", "--recipe", "tiny/demo_latent", "--out", here .. "/latent",
       "outputs=" .. here .. "/outputs", "threads=1", "num_workers=1", "warmup_steps=1",
       "data_path=" .. here .. "/demo.mrx", "steps=1", "stages.clips.num_sampling_steps=1",
@@ -73,7 +73,7 @@ describe("datasets.demo.run", function()
     assert.matches("/stages/clips$", result.run)
   end)
 
-  it("goes on from first frames with a model that is given such", function()
+  it("continues first frames with a model that gets them", function()
     script("build.lua", here .. "/i2v", "1", "6", "motion")
     require("moonreel.data").ingest(here .. "/i2v/demo.csv", here .. "/i2v.mrx")
     script("build_weights.lua", here .. "/weights")
@@ -87,7 +87,7 @@ describe("datasets.demo.run", function()
     assert.equal(24, #result.prompts)
     assert.same({ 8, 8, 8 }, { result["held-out"].of, result["other frame"].of,
       result["other text"].of })
-    -- the frame that is given is shown as it is
+    -- the given frame is shown unchanged
     local frame = require("moonreel.data").decode(here .. "/given/frames/1-red.png")
     local clip = require("moonreel.data").decode(here
       .. "/given/held-out-red-circle-right-5.mp4")
@@ -96,7 +96,7 @@ describe("datasets.demo.run", function()
       measure.find(clip:sub(1, 3 * 128 * 128):rep(2), 2, 128, 128).colour)
   end)
 
-  it("says when --out has no folder", function()
+  it("reports a missing folder after --out", function()
     local ok, err = pcall(script, "run.lua", "--out")
     assert.is_false(ok)
     assert.matches("%-%-out: expected a folder", tostring(err))

@@ -1,7 +1,7 @@
 local sheet = require "datasets.demo.sheet"
 
 describe("datasets.demo.sheet", function()
-  it("puts the frames of each clip side by side, the mark before them", function()
+  it("puts the frames of each clip next to each other, after the mark", function()
     -- two clips of two frames, 3 channels, 1 x 2 pixels
     local a = { pixels = "\1\2\3\4\5\6" .. "\7\8\9\10\11\12", mark = "right" }
     local b = { pixels = ("\200"):rep(12), mark = "wrong" }

@@ -10,7 +10,7 @@ describe("datasets.demo.world", function()
     assert.is_not.same(scenes, world.scenes(2, 250, 50))
   end)
 
-  it("shows no held-out triple in training, and all the others three times or more", function()
+  it("has no held-out triple in training, and all others three times or more", function()
     local count = {}
     for _, scene in ipairs(scenes) do
       if scene.direction then
@@ -32,7 +32,7 @@ describe("datasets.demo.world", function()
     end
   end)
 
-  it("shows every pair of words of a held-out triple", function()
+  it("has each pair of words of a held-out triple in training", function()
     for _, t in ipairs(world.held_out) do
       local pairs_seen = {}
       for _, s in ipairs(scenes) do
@@ -51,7 +51,7 @@ describe("datasets.demo.world", function()
     end
   end)
 
-  it("asks for eight different triples on each side, two per direction", function()
+  it("asks for eight different triples on each side, two for each direction", function()
     for _, list in ipairs { world.held_out, world.seen } do
       local distinct, per_direction = {}, {}
       for _, t in ipairs(list) do
@@ -67,7 +67,7 @@ describe("datasets.demo.world", function()
     end
   end)
 
-  it("writes captions that name everything shown, in at most 56 bytes", function()
+  it("writes captions that name all that is shown, in at most 56 bytes", function()
     for _, scene in ipairs(scenes) do
       assert.is_true(#scene.text <= 56, scene.text)
       for _, word in ipairs { scene.colour, scene.shape, scene.background, scene.direction } do

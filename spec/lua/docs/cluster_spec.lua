@@ -1,4 +1,4 @@
---- docs/cluster.md, followed as a reader does; both hosts are this one.
+--- docs/cluster.md, followed as by a reader; both hosts are this one.
 local cluster = require "spec.support.cluster"
 local page = require "spec.support.page"
 

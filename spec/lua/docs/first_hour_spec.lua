@@ -1,11 +1,11 @@
---- The other pages, followed as a reader does: README's first hour, docs/plan.md, docs/sample.md,
+--- The other pages, followed as by a reader: README's first hour, docs/plan.md, docs/sample.md,
 -- docs/steps.md. MOONREEL_EVERY=1 runs all commands of docs/plan.md, some of which take a minute.
 local base = require "moonreel.core.base"
 local page = require "spec.support.page"
 
 describe("README.md", function()
   it("leads through the first hour", function()
-    -- what `make` and `make demo-data` give is here already
+    -- the results of `make` and `make demo-data` already exist here
     local data = "moonreel datasets/demo/build.lua build/demo/clips &&\n"
       .. "moonreel data ingest build/demo/clips/demo.csv -o build/demo/demo.mrx &&\n"
     local done = page.follow("README.md", { programs = { "build/cpu/moonreel" },
@@ -25,7 +25,7 @@ describe("README.md", function()
 end)
 
 describe("docs/plan.md", function()
-  it("has commands that print what stands below them", function()
+  it("has commands that print the text below them", function()
     -- spec/lua/plan/doc_spec.lua computes the figures of the others
     local every = os.getenv "MOONREEL_EVERY"
     local done, seen = page.follow("docs/plan.md", { change = function(words)
@@ -53,7 +53,7 @@ describe("docs/steps.md", function()
     for i = 1, 2 do
       assert.equal(0, done[i].exit, done[i].output)
     end
-    -- two steps teach nothing, so what the demo promises is broken
+    -- two steps train nothing, so the demo's conditions fail
     assert.equal(1, done[3].exit, done[3].output)
     assert.matches("held%-out direction %d+ of 32.*result.json are in build/demo/muon%-7",
       done[3].output)
@@ -61,7 +61,7 @@ describe("docs/steps.md", function()
 end)
 
 describe("pages of docs/ with commands", function()
-  it("are each followed by a spec", function()
+  it("are all followed by a spec", function()
     local specs = ""
     for _, name in ipairs(base.list_dir "spec/lua/docs") do
       specs = specs .. base.read_file("spec/lua/docs/" .. name)
@@ -76,7 +76,7 @@ describe("pages of docs/ with commands", function()
 end)
 
 describe("docs/sample.md", function()
-  it("names commands that lack nothing but the released weights", function()
+  it("has commands that lack only the released weights", function()
     local done = page.follow "docs/sample.md"
     assert.equal(4, #done)
     for _, one in ipairs(done) do

@@ -1,9 +1,9 @@
---- docs/runs.md, followed as a reader does.
+--- docs/runs.md, followed as by a reader.
 local csv = require "moonreel.text.csv"
 local page = require "spec.support.page"
 
 describe("docs/runs.md", function()
-  it("has every option of its commands", function()
+  it("has each option of its commands", function()
     local text = require("moonreel.core.base").read_file "docs/runs.md"
     for _, name in ipairs { "note", "runs", "log", "watch" } do
       for _, option in ipairs(require("moonreel.cli." .. name).options or {}) do
@@ -16,7 +16,7 @@ describe("docs/runs.md", function()
 
   it("leads through the week of a run, from an empty folder", function()
     local outputs = {}
-    -- two lines more say what the files hold, and renderings take few steps
+    -- two more lines describe the files, and renderings take few steps
     local done = page.follow("docs/runs.md", { change = function(words)
       local file = words:match("> (base%.%l+)$")
       return file and words .. "\ncat " .. file

@@ -1,4 +1,4 @@
---- The scripts of examples/: each does what it says.
+--- The scripts of examples/ do what their comments say.
 local base = require "moonreel.core.base"
 local codec = require "moonreel.codec"
 local data = require "moonreel.data"
@@ -29,7 +29,7 @@ describe("examples", function()
     assert.equal(6, n)
   end)
 
-  it("train a model by hand: the loss falls a hundredfold", function()
+  it("train a model by hand: the loss falls to a hundredth", function()
     local output, exit = run "examples/train_by_hand.lua"
     assert.equal(0, exit, output)
     local first = tonumber(output:match("step +1  loss (%S+)"))
@@ -44,7 +44,7 @@ describe("examples", function()
     end
   end)
 
-  it("loop over a loader: every sample once, with the pixels that were written", function()
+  it("iterate over a loader: each sample once, with the pixels that were written", function()
     for i = 1, 5 do
       dir:write(("clips/%d.txt"):format(i), "clip number " .. i)
       data.encode(("%s/clips/%d.mp4"):format(dir.path, i), ("\x60"):rep(4 * 3 * 32 * 32),
@@ -67,7 +67,7 @@ describe("examples", function()
     assert.matches("%[frames%] %[batch size%]; got: clips%.mrx many\n$", err)
   end)
 
-  it("take a clip through an autoencoder and back: sizes by whole cells, PSNR of what is written",
+  it("encode and decode a clip: sizes of whole cells, and the PSNR of the file",
     function()
       weights.vae(dir.path .. "/vae", 5)
       local clip, out, rows = dir.path .. "/noise.mp4", dir.path .. "/back.mp4", {}
@@ -91,7 +91,7 @@ describe("examples", function()
       local off = back:to "f32" - was:to "f32"
       local square = off * off
       assert.near(10 * math.log(255 ^ 2 / square:mean(), 10), said, 0.006)
-      -- what was written is that picture, as far as a video file keeps noise
+      -- the file shows that picture, as far as a video file keeps noise
       off = T.from({ 6, 3, 32, 48 }, (data.decode(out)), "u8"):to "f32" - back:to "f32"
       assert.is_true(off:norm() < 0.2 * back:to("f32"):norm(), off:norm())
       assert.matches("^1 of 7 frames, 40 x 48; ", (psnr()))
@@ -100,7 +100,7 @@ describe("examples", function()
       assert.matches("%[dtype%]; got: vae clip%.mp4 o%.mp4 x\n$", err)
     end)
 
-  it("run as ranks: one gradient, everyone's rows", function()
+  it("run as ranks: one gradient, the rows of all", function()
     local output, exit = run("-n", "3", "examples/ranks.lua")
     assert.equal(0, exit, output)
     local gradient = output:match("^rank 0 of 3: gradient (%S+), 12 rows, ")
@@ -109,7 +109,7 @@ describe("examples", function()
     assert.equal(0, select(2, run "examples/ranks.lua"))
   end)
 
-  it("run copies and a collective beside compute, in the schedule and in the trace", function()
+  it("run copies and a collective in parallel with compute, also in the trace", function()
     local path = dir.path .. "/queues.json"
     local output, exit = run("examples/queues.lua", path)
     assert.equal(0, exit, output)
@@ -118,7 +118,7 @@ describe("examples", function()
       schedule[#schedule + 1] = queue
     end
     assert.are.same({ "comm_intra", "d2h", "h2d" }, schedule)
-    -- process 2: the collective begins with compute, the copies where the op before them ends
+    -- process 2: the collective begins with compute, the copies at the end of the op before them
     local events, h2d = {}, nil
     for _, e in ipairs(json.decode(base.read_file(path)).traceEvents) do
       if e.ph == "X" and e.pid == 2 then
@@ -133,7 +133,7 @@ describe("examples", function()
     assert.near(d2h.ts + d2h.dur, h2d.ts, 0.01)
   end)
 
-  it("tell statistics of a checkpoint", function()
+  it("print statistics of a checkpoint", function()
     local path = dir.path .. "/w.safetensors"
     local function write(bad)
       local rows = {}

@@ -1,4 +1,4 @@
---- MLPerf's FLUX.1: its rules stand in the recipes, and all three of them run at a small size: a
+--- FLUX.1 of MLPerf: the recipes contain its rules, and all three of them run at a small size: a
 -- cache is made, a model trains from it, its validation loss falls.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
@@ -11,7 +11,7 @@ local weights = require "datasets.demo.weights"
 
 local SIDE, STILLS = 32, 16
 
--- what makes the recipes small
+-- the fields that make the recipes small
 local SMALL = {
   "resolutions=recipe.replace{square={pixels=1024,aspects={{1.0,32,32}}}}",
   "bucket_config.square.1=(1.0, 2)", "virtual_ranks=4",
@@ -25,7 +25,7 @@ local SMALL = {
 describe("FLUX.1 of MLPerf", function()
   local function silent() end
 
-  it("has the rules of the benchmark", function()
+  it("follows the rules of the benchmark", function()
     local s = settings.bake "mlperf/flux1"
     local batch = s.virtual_ranks * s.bucket_config.square[1][2]
     assert.equal(512, batch)
@@ -97,7 +97,7 @@ describe("FLUX.1 of MLPerf", function()
       return row.loss
     end
 
-    -- pictures under other names, and back
+    -- renamed pictures, and their names restored
     local function move(from, to)
       for i = 1, STILLS do
         local stem = ("%s/still-%02d"):format(dir.path, i)
@@ -108,7 +108,7 @@ describe("FLUX.1 of MLPerf", function()
     it("makes its cache, trains from it, and its validation loss falls", function()
       assert.equal(0, (job.run(bake("mlperf/flux1_extract"), { write = silent })))
       assert.is_true(base.exists(dir.path .. "/stills.cache/."))
-      -- nothing is encoded in training: it needs no picture
+      -- training encodes nothing: it needs no picture
       local folder_of_run = train "steps=1"
       local first = loss_of(folder_of_run .. "@1")
       move(".png", ".away")

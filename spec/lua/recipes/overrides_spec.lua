@@ -1,9 +1,9 @@
---- Overrides made from the registry, for every leaf of every shipped recipe: a valid value changes
--- its leaf and what derives from it, and the hash when the run is another; an invalid one is
+--- Overrides made from the registry, for each leaf of each shipped recipe. A valid value changes
+-- its leaf and the values computed from it, and the hash when the run differs; an invalid value is
 -- refused by name.
 --
--- A leaf that comes from the same lines and has the same followers in several recipes is tried in
--- one of them; MOONREEL_EVERY_LEAF=1 tries it in each.
+-- A leaf that comes from the same lines and has the same dependents in several recipes is tested
+-- in one of them; MOONREEL_EVERY_LEAF=1 tests it in each.
 local app = require "moonreel.app"
 local bake = require "moonreel.settings.bake"
 local files = require "moonreel.recipe.files"
@@ -13,7 +13,7 @@ local override = require "moonreel.recipe.override"
 local marker = require "moonreel.recipe.marker"
 local when = require "moonreel.recipe.when"
 
--- texts that no field takes: a list that does not end, bytes that are no UTF-8
+-- values that no field accepts: a list that does not end, invalid UTF-8
 local OPEN_LIST, NO_TEXT = "[1", "\xff"
 
 local function number_list(value, schema)
@@ -91,7 +91,7 @@ local function others(leaf)
   end
 end
 
--- does a path lie at or below another one?
+-- is a path equal to another one or below it?
 local function within(path, outer)
   return path == outer or path:sub(1, #outer + 1) == outer .. "."
 end
@@ -109,7 +109,7 @@ local function computed(leaves)
   return out
 end
 
--- leaves that derive from `path`, directly or not: path -> true
+-- leaves that depend on `path`, directly or not: path -> true
 local function dependants(reads, path)
   local out, grown = { [path] = true }, true
   while grown do
@@ -181,7 +181,7 @@ describe("overrides of shipped recipes", function()
     end
   end
 
-  it("cover every leaf", function()
+  it("cover each leaf", function()
     assert.is_true(#cases > 1200, #cases)
     for _, case in ipairs(cases) do
       local valid, invalid = others(case.leaf)
@@ -206,16 +206,16 @@ describe("overrides of shipped recipes", function()
         ok, now = pcall(recipe.bake, argument)
       end
       if valid and unread(leaf, recipe.values) then
-        -- nothing would read it: an error, as it is given on the command line
+        -- nothing would read it, which is an error on the command line
         assert.is_false(ok, where)
         assert.equal(2, now.exit)
-        -- of a map it names the entry
+        -- in a map it names the entry
         local text = now.message:gsub("(: " .. leaf.path:gsub("%p", "%%%0") .. ")[%w_.]* is read",
           "%1 is read")
         assert.equal(1, (text:find(argument .. ": " .. leaf.path .. " is read only when ", 1,
           true)), now.message)
       elseif valid and not ok then
-        -- another type lacks what is inherited, or wants another kind of it
+        -- another type lacks inherited fields, or has another kind of them
         local record = leaf.path:match("^(.*)%.type$")
         assert.is_truthy(record, where .. ": " .. tostring(now.message))
         local lacks = ("its type is .- by %s\n  try: .- = recipe.replace { type = "):format(
@@ -225,7 +225,7 @@ describe("overrides of shipped recipes", function()
           now.message)
       elseif valid then
         local leaves = now:leaves()
-        -- most leaves have no followers; stages hold their hashes
+        -- most leaves have no dependents; stages contain their hashes
         local followers
         local function follows(path)
           followers = followers or dependants(computed(leaves), leaf.path)

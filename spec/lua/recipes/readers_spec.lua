@@ -1,5 +1,4 @@
---- The read log of built readers: a field of which the registry says that something reads it is
--- read, and with the new value.
+--- The read log: a field that has a reader in the registry is read, with its new value.
 -- Covers: lua/moonreel/settings/readers.lua
 local app = require "moonreel.app"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -10,7 +9,7 @@ local marker = require "moonreel.recipe.marker"
 local settings = require "moonreel.settings"
 local when = require "moonreel.recipe.when"
 
--- the text of a model family, without its fields
+-- the source text of a model family, without its fields
 local function family_text(name)
   local text, folder_of = "", "lua/moonreel/models/" .. name .. "/"
   for _, path in ipairs(app.embedded_list()) do
@@ -21,7 +20,7 @@ local function family_text(name)
   return text
 end
 
--- another value for every field that a small training run and a rendering can do with
+-- another value for each field that a small training run and a rendering accept
 local values = {
   "accumulate=2", "allow_empty_buckets=true", "anneal_strategy=linear", "lr_schedule=1cycle",
     "cooldown_steps=3", "min_lr=1e-4", "max_lr=2e-3",
@@ -54,7 +53,7 @@ local values = {
   "sampling.save_dir=SCRATCH/out", "sampling.prompt_path=SCRATCH/prompts.txt",
 }
 
--- fields that such a run does not come to, with the reason
+-- fields that such a run does not reach, with the reason
 local elsewhere = {
   ["optim.type"] = "one optimizer under two names", ["dataset.type"] = "the registry's, it has one "
     .. "built type", ["model.type"] = "one built type", ["scheduler.type"] = "one built type",
@@ -122,7 +121,7 @@ for _, name in ipairs{"eval_ema", "eval_in_turn", "eval_timesteps", "num_eval_ti
   elsewhere[name] = "of evaluation losses (spec/lua/job/eval_loss_spec.lua)"
 end
 
-describe("readers", function()
+describe("readers of fields", function()
   local dir, parts, bake = folder.new(), {}, settings.bake
   teardown(function()
     settings.bake = bake
@@ -133,7 +132,7 @@ describe("readers", function()
     demo_data.remove()
   end)
 
-  it("read every field that they are said to read, with the value of the command line", function()
+  it("read all fields of the registry, with the value of the command line", function()
     local recipe = dir:write("log.lua", 'return recipe.extend("tiny/demo") {}')
     local arguments = { "data_path=" .. demo_data.path(), "outputs=" .. dir.path .. "/runs" }
     for i, text in ipairs(values) do
@@ -142,7 +141,7 @@ describe("readers", function()
     dir:write("prompts.txt", "a red circle\na blue square\n")
     local baked = settings.bake(recipe, arguments, { child = false })
     local watched, log = readlog.watch(baked)
-    -- models get a plain copy, which tells nothing: their own text does
+    -- models get a plain copy without a log, so their source text is searched
     for path, name in pairs { model = "stdit3", vae = "dct", text_encoder = "bytes" } do
       local module = require("moonreel.models." .. name)
       parts[module] = module.new
@@ -152,7 +151,7 @@ describe("readers", function()
       end
     end
     assert.equal(0, (require("moonreel.trainer").run(watched, { write = function() end })))
-    -- the command itself, with what it bakes under watch
+    -- the command itself, with a log of its settings
     settings.bake = function() return watched end
     local report, real = {}, print
     _G.print = function(path) report[#report + 1] = path end

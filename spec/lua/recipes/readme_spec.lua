@@ -1,4 +1,4 @@
---- Every recipe in recipes/README.md bakes and gives what its lines `--> path = value` say.
+--- Each recipe in recipes/README.md bakes to the values of its lines `--> path = value`.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local kinds = require "moonreel.recipe.kinds"
@@ -13,8 +13,8 @@ describe("recipes/README.md", function()
   for block in base.read_file("recipes/README.md"):gmatch("```lua\n(.-)```") do
     n = n + 1
     local place = n
-    it(("block %d gives what it says"):format(place), function()
-      -- as a user's own file: in a child process
+    it(("block %d has the values of its comments"):format(place), function()
+      -- in a child process, like a user's own file
       local file, stated = dir:write(("block%d.lua"):format(place), block), 0
       for stage, path, want in block:gmatch("%-%-> ([^\n=]-)(%S+) = ([^\n]+)") do
         stated = stated + 1

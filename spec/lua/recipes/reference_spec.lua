@@ -1,5 +1,5 @@
---- The shipped recipes of the references: every leaf of the reference's own tables, and nothing
--- unlisted besides. Sources: spec/golden/recipes (hpcaitech/Open-Sora bde3c42 and 7ad6a96,
+--- The shipped recipes of the references have each leaf of the reference's own tables, and no
+-- unlisted ones. Sources: spec/golden/recipes (hpcaitech/Open-Sora bde3c42 and 7ad6a96,
 -- LambdaLabsML fork).
 local base = require "moonreel.core.base"
 local configs = require "spec.golden.runner.configs"
@@ -32,12 +32,12 @@ describe("recipes/opensora-1.2", function()
     tables[name] = recipe
   end
   for reference, name in pairs(names) do
-    it(("%s has every leaf of %s"):format(name, reference), function()
+    it(("%s has each leaf of %s"):format(name, reference), function()
       agrees("opensora-1.2/" .. name, tables[reference])
     end)
   end
 
-  it("has a twin for every reference recipe", function()
+  it("has a twin for each reference recipe", function()
     for reference in pairs(tables) do
       assert.is_truthy(names[reference], reference)
     end
@@ -56,7 +56,7 @@ describe("recipes/opensora-1.2", function()
       TORCH_NCCL_ENABLE_MONITORING = "1", TOKENIZERS_PARALLELISM = "false",
         OMP_NUM_THREADS = "16" },
       settings.bake("opensora-1.2/lambda/tutorial"):get("env"))
-    -- each of them has a help text, and every stage sees them
+    -- each of them has a help text, and all stages get them
     for name in pairs(settings.bake("opensora-1.2/lambda/tutorial"):get("env")) do
       assert.is_string(require("moonreel.recipe.variables")[name], name)
     end
@@ -64,7 +64,7 @@ describe("recipes/opensora-1.2", function()
       { stage = "stage3" }).env.NCCL_SOCKET_IFNAME)
   end)
 
-  it("renders as the sampling config says", function()
+  it("renders with the values of the sampling config", function()
     local s = settings.bake "opensora-1.2/sample"
     assert.same({ 30, 7.0, "240p", "9:16", 51, 24.0, 24.0, 42, 6.5 },
       { s.scheduler.num_sampling_steps, s.scheduler.cfg_scale, s.sampling.resolution,
@@ -78,12 +78,12 @@ describe("recipes/opensora-2.0", function()
   for path, config in pairs(json.decode(base.read_file("spec/golden/recipes/opensora-2.0.json"),
       "opensora-2.0.json").configs) do
     local name = configs.twin(path)
-    it(("%s has every leaf of %s"):format(name, path), function() agrees(name, config.values) end)
+    it(("%s has each leaf of %s"):format(name, path), function() agrees(name, config.values) end)
   end
 end)
 
 describe("configs.differences", function()
-  it("sees a value, a missing field and a field too many", function()
+  it("reports a changed value, a missing field and an unexpected field", function()
     local tables = json.decode(base.read_file("spec/golden/recipes/opensora-1.2.json")).recipes
     local changed = tables["L stage1"]
     changed.lr, changed.wandb, changed.lrr = 0.5, nil, 3

@@ -1,4 +1,4 @@
---- Every shipped recipe: it bakes, repeats nothing that it inherits, and its lines tell where
+--- Each shipped recipe bakes, repeats nothing that it inherits, and contains the lines that its
 -- values come from.
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"
@@ -33,17 +33,17 @@ describe("shipped recipes", function()
     assert.is_true(count >= 40)
   end)
 
-  it("ask for nothing that nothing reads", function()
+  it("set no field that nothing reads", function()
     for _, name in ipairs(recipes()) do
       assert.same({}, readers.missing(settings.bake(name)), name)
     end
-    -- the check sees one where there is one
+    -- the check finds such a field
     unread("batch_size", function()
       assert.equal(1, #readers.missing(settings.bake("tiny/demo", { "batch_size=4" })))
     end)
   end)
 
-  it("have no field that is not built", function()
+  it("set no field that is not built", function()
     for _, one in ipairs(describe_fields.fields(true)) do
       assert.are_not.equal("not built yet", one.reader, one.field)
     end
@@ -54,14 +54,14 @@ describe("shipped recipes", function()
     end
   end)
 
-  -- a mixin's value may equal what one of its users inherits already
+  -- a mixin's value may equal one that a user of it already inherits
   local mixins = { ["opensora-2.0/train/i2v"] = true, ["opensora-1.2/lambda/speedrun"] = true,
     ["opensora-1.2/lambda/bump"] = true,
     ["mixins/bump"] = true,
-    -- what it sets to the default again its stages inherit otherwise
+    -- a value reset to the default changes what stages inherit
     ["tiny/opensora20"] = true }
 
-  it("set nothing that they inherit already", function()
+  it("set nothing that they already inherit", function()
     for _, name in ipairs(recipes()) do
       local file = "recipes/" .. name .. ".lua"
       for _, leaf in ipairs(settings.bake(name):leaves()) do
@@ -85,7 +85,7 @@ describe("shipped recipes", function()
       .. "that has the line of the constructor",
   }
 
-  it("have a line for every leaf that names its key or its value", function()
+  it("have a line for each leaf that names its key or its value", function()
     local checked, used = 0, {}
     local function check(name, leaf)
       local at = last(leaf).at
@@ -104,7 +104,7 @@ describe("shipped recipes", function()
       for _, spelling in ipairs(leaf.row.spellings or {}) do
         words[#words + 1] = spelling:match("[^.]*$")
       end
-      -- `vae = recipe.remove` takes all of a record back: its line names the record
+      -- `vae = recipe.remove` resets the whole record: its line names the record
       if leaf.value == leaf.row.default then
         words[#words + 1] = tostring(leaf.keys[1])
       end
@@ -134,7 +134,7 @@ describe("shipped recipes", function()
       end
     end
     assert.is_true(checked > 2000, checked)
-    -- no exception outlives its reason
+    -- each exception is still needed
     for place in pairs(exceptions) do
       assert.is_true(used[place], place)
     end

@@ -1,5 +1,5 @@
---- Stage 2 of Open-Sora 2.0, and its form with frames given, train at a small size by 4 ranks and
--- by 8 with their own plugin settings: tokens shared by 4, ZeRO 2, inputs of blocks in host memory.
+--- Stage 2 of Open-Sora 2.0, with and without conditions, trains at a small size by 4 ranks and by
+-- 8 with its own plugin settings: tokens shared by 4, ZeRO 2, inputs of blocks in host memory.
 local demo_data = require "spec.support.demo_data"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -37,7 +37,7 @@ describe("stage 2 of Open-Sora 2.0", function()
   end
 
   for _, recipe in ipairs { "opensora-2.0/train/stage2", "opensora-2.0/train/stage2_i2v" } do
-    it("trains by 4 ranks and by 8 alike: " .. recipe, function()
+    it("trains the same by 4 ranks and by 8: " .. recipe, function()
       local four, said = train(recipe, 4)
       local eight = train(recipe, 8)
       assert.equal(2, #four, said)

@@ -1,5 +1,4 @@
---- What the prompt answers to words of other prompts, to names that are not there and to wrong
--- arguments.
+--- The console's answers to commands of other consoles, to unknown names and to wrong arguments.
 -- Covers: lua/moonreel/repl/init.lua lua/moonreel/repl/names.lua lua/moonreel/repl/offered.lua
 local T = require "moonreel.core.tensor"
 local folder = require "spec.support.folder"
@@ -9,7 +8,7 @@ local names = require "moonreel.repl.names"
 local printed = require "spec.support.printed"
 local repl = require "moonreel.repl"
 
-describe("the prompt answers", function()
+describe("the console answers", function()
   local session
   before_each(function() session = repl.new(nil, require("moonreel.cli.commands").find) end)
 
@@ -19,7 +18,7 @@ describe("the prompt answers", function()
     return text, state
   end
 
-  it("help, exit and quit with and without brackets", function()
+  it("help, exit and quit with and without parentheses", function()
     local page = feed "help()"
     assert.matches("\n  exit +leave the prompt", page)
     assert.equal(page, (feed "help"))
@@ -28,7 +27,7 @@ describe("the prompt answers", function()
     for _, line in ipairs { "exit", "quit", "exit()", "quit()", "for i = 1, 2 do exit() end" } do
       assert.same({ "", "left" }, { feed(line) }, line)
     end
-    -- a name that the user has taken is the user's
+    -- a variable of the user overrides the console's name
     assert.same({ "3", "done" }, { feed "exit = 3; return exit" })
   end)
 
@@ -38,7 +37,7 @@ describe("the prompt answers", function()
     assert.same({ "2\n", "", 0 }, { out, err, code })
   end)
 
-  it("names that are not there with what was meant", function()
+  it("unknown names with the nearest known one", function()
     for line, want in pairs { foo = "nil: there is no name 'foo' here; help() lists the names",
         ["foo.bar"] = "prompt:1: there is no name 'foo' here; help() lists the names",
         ["opem('x')"] = "prompt:1: there is no name 'opem' here, did you mean 'open'?",
@@ -76,7 +75,7 @@ describe("the prompt answers", function()
     assert.matches("\n  count +from +held", (feed 'help("moonreel.core.tensor")'))
   end)
 
-  it("wrong arguments with the call, never with a line of its own files", function()
+  it("wrong arguments with the call, without lines of its own files", function()
     local dir <close> = folder.new()
     local path = dir.path .. "/a.safetensors"
     local w = T.new("f32", { 2, 3 }):fill_normal(1, "w")

@@ -1,9 +1,9 @@
---- The file of what was typed: several sessions write it, no other user reads it.
+--- The history file: several sessions write it, and no other user can read it.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
-describe("the history of the prompt", function()
+describe("the history of the console", function()
   local dir, path
   before_each(function()
     dir = folder.new()
@@ -15,7 +15,7 @@ describe("the history of the prompt", function()
     edit.history(%q)
     for i = 1, 300 do edit.remember(%q, "%s line " .. i .. (" and more"):rep(i %% 40)) end]]
 
-  -- two sessions at once; the lines of each in the order they came
+  -- two sessions at the same time; the lines of each in order
   local function both()
     local words = {}
     for i, name in ipairs { "first", "second" } do
@@ -34,19 +34,19 @@ describe("the history of the prompt", function()
     assert.same({ first = 300, second = 300 }, last)
   end
 
-  it("keeps every line of two sessions whole, and is its owner's alone", function()
+  it("keeps each line of two sessions whole, and is readable by its owner only", function()
     both()
     local done = process.run({ "/usr/bin/stat", "-c", "%a", path }, "")
     assert.equal("600\n", done.output)
   end)
 
-  it("loses no line while another session cuts the old ones", function()
+  it("loses no line while another session removes old ones", function()
     dir:write("history", ("old\n"):rep(10001))
     both()
     assert.is_true(select(2, base.read_file(path):gsub("old\n", "")) <= 5000)
   end)
 
-  it("is no link to something else", function()
+  it("is not written through a link", function()
     dir:write("other", "untouched\n")
     os.execute(("ln -s '%s/other' '%s'"):format(dir.path, path))
     assert.is_false((pcall(require("moonreel.core.edit").remember, path, "x")))

@@ -1,4 +1,4 @@
---- The 11B parameter table of Open-Sora 2.0 as sparse bf16 files: opened, listed and looked into
+--- The 11B parameter table of Open-Sora 2.0 as sparse bf16 files is opened, listed and inspected
 -- lazily.
 local base = require "moonreel.core.base"
 local core = require "moonreel.core.bench"
@@ -22,7 +22,7 @@ describe("11.89 billion weights", function()
   end)
 
   for _, name in ipairs { "one.safetensors", "sharded", "sharded/model.safetensors.index.json" } do
-    it("open, list and give numbers of one tensor by reading that tensor alone: " .. name, function()
+    it("are opened and listed, and one tensor is inspected by reading only it: " .. name, function()
       for _, path in ipairs(files) do
         core.forget_file(path)
       end
@@ -47,7 +47,7 @@ describe("11.89 billion weights", function()
       assert.equal("9437184", elements)
       assert.equal("11891390528", all)
       assert.is_true(tonumber(private_kb) < 100e3, private_kb)
-      -- the tensor has 19 MB, its file or files 24 GB; how long it takes is reported by `bench cli`
+      -- the tensor has 19 MB, its file or files 24 GB; `bench cli` reports the time
       assert.is_true(tonumber(mapped_kb) < 200e3, mapped_kb)
       assert.is_true(tonumber(read_bytes) < 64e6, read_bytes)
     end)

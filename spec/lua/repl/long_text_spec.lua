@@ -1,4 +1,4 @@
---- Long texts at the prompt: whole, safe for the terminal, and stopped by Ctrl-C on their way.
+--- Long texts in the console are printed whole, are safe for the terminal, and stop on Ctrl-C.
 -- Covers: lua/moonreel/repl/show.lua lua/moonreel/text/clean.lua
 local base = require "moonreel.core.base"
 local clean = require "moonreel.text.clean"
@@ -11,7 +11,7 @@ local function shown(value)
 end
 
 describe("a long text", function()
-  it("is printed whole, whatever stands where its pieces meet", function()
+  it("is printed whole, whatever its pieces contain at their ends", function()
     for _, unit in ipairs { "ä", "漢", "😀", "a", "aä漢😀" } do
       for extra = 0, 4 do
         local text = ("x"):rep(extra) .. unit:rep(20000)
@@ -21,7 +21,7 @@ describe("a long text", function()
     end
   end)
 
-  it("is escaped as a short one", function()
+  it("is escaped like a short one", function()
     local text = shown(('say "hi"\27[31m\n\\ \u{202e}'):rep(3000))
     assert.is_nil(text:find("[%z\1-\31\127]"))
     assert.is_nil(text:find("\u{202e}", 1, true))
@@ -29,19 +29,19 @@ describe("a long text", function()
     assert.equal(want, text:sub(1, #want))
   end)
 
-  it("inside a table is cut, and its length reported", function()
+  it("inside a table is shortened, and its length reported", function()
     local text = shown { ("x"):rep(1e6) }
     assert.is_true(#text < 5000)
     assert.matches("x\" ... 1000000 bytes", text)
   end)
 
-  it("of print() is whole too", function()
+  it("of print() is printed whole too", function()
     local text = printed(show.print, ("y"):rep(50000), 7)
     assert.equal(("y"):rep(50000) .. "7", (text:gsub("[\n\t]", "")))
     assert.equal("1\tx", printed(show.print, 1, "x"))
   end)
 
-  it("stops at Ctrl-C, and the prompt goes on", function()
+  it("stops on Ctrl-C, and the console continues", function()
     local input = os.tmpname()
     for _, code in ipairs { "x", "print(x)", "print(x, x)" } do
       base.replace_file(input, ("x = ('y'):rep(5e7)\n%s\n40 + 2\n"):format(code))
@@ -59,8 +59,8 @@ describe("a long text", function()
   end)
 end)
 
-describe("clean", function()
-  it("shows what a terminal must not see as \\xHH, and leaves the rest alone", function()
+describe("text.clean", function()
+  it("prints characters that are unsafe for a terminal as \\xHH, and no others", function()
     assert.equal("größer 漢字 😀", clean "größer 漢字 😀")
     assert.equal("\\x00\\x1f\\x7f \\x0a", clean "\0\31\127 \n")
     assert.equal("\\xc2\\x80\\xc2\\x9f\u{a0}", clean "\u{80}\u{9f}\u{a0}")
@@ -70,7 +70,7 @@ describe("clean", function()
     assert.equal("\\xef\\xbb\\xbf", clean "\u{feff}")
   end)
 
-  it("shows broken UTF-8 byte by byte", function()
+  it("prints invalid UTF-8 byte by byte", function()
     assert.equal("a\\xffb", clean "a\xffb")
     assert.equal("\\xc0\\x80", clean "\xc0\x80")
     assert.equal("\\xed\\xa0\\x80", clean "\xed\xa0\x80")

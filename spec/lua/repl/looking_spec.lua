@@ -1,5 +1,5 @@
---- What a person looks at: a run's checkpoints, files of others, data, one block of a model. As
--- typed at the prompt.
+--- What a person looks at, typed in the console: a run's checkpoints, files of others, data, one
+-- block of a model.
 -- Covers: lua/moonreel/ckpt/entry.lua lua/moonreel/ckpt/look.lua lua/moonreel/ckpt/trend.lua
 -- lua/moonreel/repl/data.lua lua/moonreel/repl/graph.lua lua/moonreel/repl/show.lua
 local base = require "moonreel.core.base"
@@ -10,10 +10,10 @@ local printed = require "spec.support.printed"
 local repl = require "moonreel.repl"
 local torch_file = require "spec.support.torch_file"
 
-describe("looking at", function()
+describe("the console shows", function()
   local dir, session
 
-  -- feed lines; what was printed, one text
+  -- types lines; returns the output as one text
   local function feed(...)
     return (printed(function(...)
       for _, line in ipairs { ... } do
@@ -42,12 +42,12 @@ describe("looking at", function()
       feed('ckpt = open("DIR/runs/001-demo")')
     end)
 
-    it("says what it is, and that nothing was verified", function()
+    it("prints its summary, and that nothing was verified", function()
       assert.matches("^checkpoint .-/step%-0+4: step 4, %d+ tensors, .- weights, .-, not verified$",
         feed "ckpt")
     end)
 
-    it("says that everything was verified, once it was", function()
+    it("prints that all was verified, after it was", function()
       assert.matches("^verified +tensors +size\n.-step%-0+4 +%d+ +.-\nevery byte matches its "
         .. "hash$", feed "ckpt:verify()")
       assert.matches(", verified$", feed "ckpt")
@@ -55,7 +55,7 @@ describe("looking at", function()
       assert.matches("not verified", feed 'open("DIR/runs/001-demo")')
     end)
 
-    it("names the nearest of what is not in it", function()
+    it("proposes the nearest of its names for an unknown one", function()
       assert.matches("step%-0+4: there is no tensor, field or method 'x_embedder.proj.wieght', "
         .. "did you mean 'x_embedder.proj.weight'%?", feed 'ckpt["x_embedder.proj.wieght"]')
       assert.matches("did you mean 'lineage'%?", feed "ckpt.linage")
@@ -74,7 +74,7 @@ describe("looking at", function()
         feed "help(run)")
     end)
 
-    it("shows the last loss of a step taken twice, none of one rolled back or skipped", function()
+    it("shows the last loss of a repeated step, and none of an undone or skipped one", function()
       dir:write("twice/journal.jsonl", table.concat({
         '{"kind":"step","step":1,"loss":5.0}', '{"kind":"step","step":2,"loss":4.0}',
         '{"kind":"note","step":2,"loss":9.0}', '{"kind":"step","step":2,"loss":3.0}',
@@ -88,14 +88,14 @@ describe("looking at", function()
         feed 'require("moonreel.repl.data").run("DIR/empty")')
     end)
 
-    it("keeps its names when something else is opened", function()
+    it("keeps its names when another one is opened", function()
       feed('second = open("DIR/runs/001-demo/ckpt/step-000000000002")')
       assert.equal("4\t2", feed "return ckpt.step, second.step")
       feed 'open("DIR/runs/001-demo@2")'
       assert.equal("4\t2", feed "return ckpt.step, _.step")
     end)
 
-    it("lists names in natural order, weights first, * crosses dots, trees add up", function()
+    it("lists names in natural order, weights first; * matches dots, trees add up", function()
       local first = feed("ckpt:ls()[1].name", "ckpt:tree(1)[1].path")
       assert.is_nil(first:find("adam", 1, true), first)
       local kinds = feed('s = "" for _, x in ipairs(ckpt:ls("*x_embedder.proj.bias")) do s = s .. '
@@ -110,13 +110,13 @@ describe("looking at", function()
       assert.matches("weights +(%d+) .*ema +%d+ .*adam_m +%d+ .*adam_v", feed "ckpt:count()")
     end)
 
-    it("knows its settings and where it comes from", function()
+    it("has its settings and origin", function()
       assert.equal("11", feed "ckpt.settings.model.depth")
       assert.matches("step +4\n.*run .*recipe_hash +%x+\n", feed "ckpt.lineage")
       assert.matches("model%.depth=11", feed 'why("model.depth")')
     end)
 
-    it("fits the recipe that made it; another one misses, has too much, or other shapes", function()
+    it("fits the recipe that made it, and differs from others", function()
       local change = {}
       for i = 6, #small do
         change[#change + 1] = ("%q"):format(small[i])
@@ -166,7 +166,7 @@ describe("looking at", function()
         feed "diff(ckpt, ckpt, {pattern = 'x_embedder.*'})")
     end)
 
-    it("lends one block its weights", function()
+    it("lends its weights to one block", function()
       assert.equal("{ 1, 4, 16, 32 }", feed('out = block(ckpt, "spatial_blocks.3")', "out.shape"))
       assert.equal("0", feed 'out:stats().nonfinite')
       -- its own weights, the given input
@@ -193,7 +193,7 @@ describe("looking at", function()
       dir:write(name, string.pack("<s8", head) .. table.concat(data))
     end
 
-    it("do arithmetic straight from the file", function()
+    it("are used in arithmetic directly", function()
       write("sum.safetensors", { { "a", "F32", { 2, 2 }, string.pack("<ffff", 1, 2, 3, 4) },
         { "b", "F16", { 2, 2 }, "\0\x3c\0\x3c\0\x3c\0\x40" } })
       feed 'f = open("DIR/sum.safetensors")'
@@ -213,7 +213,7 @@ describe("looking at", function()
         (feed("help(f.a)"):gsub("\n", " ")))
     end)
 
-    it("reads every dtype: f64, f32, f16, bf16, f8 and integers", function()
+    it("are read in each dtype: f64, f32, f16, bf16, f8 and integers", function()
       write("kinds.safetensors", {
         { "f64", "F64", { 2 }, string.pack("<dd", 1.5, -2) },
           { "f32", "F32", { 2 }, string.pack("<ff", 1.5, -2) },
@@ -238,7 +238,7 @@ describe("looking at", function()
       assert.equal("3.0\t1", feed 'return k["u8"]:stats().mean * 2, k["bool"]:stats().zeros')
     end)
 
-    it("finds what is not finite, zero or large", function()
+    it("are searched for values that are not finite, zero or large", function()
       write("bad.safetensors", { { "blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) },
         { "blocks.10.w", "F32", { 2 }, string.pack("<ff", 0, 0) },
         { "head", "F32", { 3 }, string.pack("<fff", 1, -1 / 0, 40) } })
@@ -251,7 +251,7 @@ describe("looking at", function()
       assert.matches("ckpt:find: no option 'nan'; it takes nonfinite", feed "bad:find{nan = true}")
     end)
 
-    it("compares under other names", function()
+    it("are compared under other names", function()
       write("net.safetensors", { { "net.blocks.2.w", "F32", { 2 }, string.pack("<ff", 1, 0 / 0) },
         { "net.head", "F32", { 3 }, string.pack("<fff", 1, 2, 40) } })
       feed 'net = open("DIR/net.safetensors")'
@@ -262,7 +262,7 @@ describe("looking at", function()
       assert.equal(text, feed 'diff(bad, net, {map = function(name) return name:sub(5) end})')
     end)
 
-    it("shows names and metadata of a stranger without their control characters", function()
+    it("of strangers have names and metadata, without control characters", function()
       write("strange.safetensors", { { "a\\u001b[31mred", "F32", { 1 }, string.pack("<f", 1) } },
         '{"made\\u0007by":"\\u001b]0;title\\u0007"}')
       feed 'strange = open("DIR/strange.safetensors")'
@@ -273,7 +273,7 @@ describe("looking at", function()
       assert.matches("\\x1b%]0;title\\x07", text)
     end)
 
-    it("opens .bin and .pth as data", function()
+    it("are opened as data when they are .bin and .pth", function()
       for _, name in ipairs { "weights.bin", "weights.pth" } do
         torch_file.zip(dir.path .. "/" .. name,
           { { "archive/data.pkl", torch_file.pickle(torch_file.dict(torch_file.text "w",
@@ -288,7 +288,7 @@ describe("looking at", function()
     end)
   end)
 
-  it("tensors: saved as csv, safetensors, png and mp4, and read back", function()
+  it("may be tensors saved as csv, safetensors, png and mp4", function()
     feed('x = T.from({2, 2}, {1, 2.5, 3, 4})', 'x:save("DIR/x.csv")', 'x:save("DIR/x.safetensors")',
       'T.new("u8", {3, 16, 24}):save("DIR/x.png")')
     feed('T.new("u8", {5, 3, 32, 48}):save("DIR/x.mp4")')
@@ -311,7 +311,7 @@ describe("looking at", function()
       feed 'index = open("DIR/clips.mrx")'
     end)
 
-    it("a sample by its place, by a condition, and its frames", function()
+    it("as a sample by its place, by a condition, and by its frames", function()
       assert.matches("18 samples; index%[0%]", feed "index")
       assert.matches("sample 17: .-17%.mp4\n +60 frames, 32 x 32", feed "index[17]")
       assert.matches("1 of 18 samples$", feed 'index:where("num_frames > 50")')
@@ -321,8 +321,8 @@ describe("looking at", function()
       assert.matches("a sample has no field 'frams'", feed 'index:where("frams > 3")')
     end)
 
-    it("decoding stops at Ctrl-C", function()
-      -- os.execute would be deaf to it until its shell has ended
+    it("until Ctrl-C stops decoding", function()
+      -- os.execute would ignore it until its shell has ended
       local send = ("shell = io.popen 'sleep 0.1; kill -INT %d' "):format(base.pid())
       assert.matches("stopped by Ctrl%-C", feed(send .. "while true do index[17]:decode() end"))
       feed "shell:close()"

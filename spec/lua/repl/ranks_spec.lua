@@ -1,9 +1,9 @@
---- The prompt of several ranks: what rank 0 reads is run by all.
+--- The console of several ranks: all ranks run what rank 0 reads.
 -- Covers: lua/moonreel/cli/repl.lua
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
-describe("the prompt of several ranks", function()
+describe("the console of several ranks", function()
   local dir = folder.new()
   teardown(function() dir:remove() end)
 
@@ -14,7 +14,7 @@ describe("the prompt of several ranks", function()
       process.program(), "-n", tostring(count), "repl", ... }, "", { deadline_s = 600 })
   end
 
-  it("runs each line on all of them, and prints what it is on the first", function()
+  it("runs each line on all ranks, and prints the result of the first", function()
     local done = run(3, [[
 w = comm.world()
 w
@@ -29,7 +29,7 @@ w:split(w:rank() // 2):size(), _.dtype
     assert.equal("rank 0 of 3\ntensor [2] f32 cpu\n  9  90\n2\t\"f32\"\n", done.output)
   end)
 
-  it("says which rank a line failed on, and goes on", function()
+  it("reports the rank on which a line failed, and continues", function()
     local done = run(2, [[
 w = comm.world()
 if w:rank() == 1 then error("there") end
@@ -39,7 +39,7 @@ w:all_gather(T.from({1}, {w:rank()}))
     assert.equal("rank 1: prompt:1: there\ntensor [2] f32 cpu\n  0  1\n", done.output)
   end)
 
-  it("stays with rank 0 when ranks have parted", function()
+  it("continues on rank 0 when ranks have diverged", function()
     local done = run(2, [[
 w = comm.world()
 if w:rank() == 0 then w:barrier() end
@@ -52,7 +52,7 @@ if w:rank() == 0 then w:barrier() end
       .. "what is typed\n4\n$", done.output)
   end)
 
-  it("opens what is named on all, and tells it once", function()
+  it("opens the named thing on all ranks, and prints it once", function()
     local done = run(2, "comm.world():all_reduce(T.from({1}, {r.steps}, 'i64'))\n",
       "recipes/tiny/demo")
     assert.equal(0, done.exit)

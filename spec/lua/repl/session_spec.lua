@@ -1,15 +1,15 @@
---- The prompt without a terminal: input, results, tensors, help, completion.
+--- The console without a terminal: input, results, tensors, help, completion.
 -- Covers: lua/moonreel/repl/chunk.lua lua/moonreel/repl/complete.lua lua/moonreel/repl/help.lua
 -- lua/moonreel/repl/init.lua lua/moonreel/repl/names.lua lua/moonreel/text/clean.lua
 local repl = require "moonreel.repl"
 local base = require "moonreel.core.base"
 local printed = require "spec.support.printed"
 
-describe("the prompt", function()
+describe("the console", function()
   local session
   before_each(function() session = repl.new() end)
 
-  -- feed lines; the state after the last one and all that was printed
+  -- types lines; returns the state after the last one and all output
   local function feed(...)
     local text, state = printed(function(...)
       local state
@@ -27,17 +27,17 @@ describe("the prompt", function()
     assert.equal('2\n20\n5\t"a"', text)
   end)
 
-  it("keeps top-level locals as the same variables that closures see", function()
+  it("keeps top-level locals as the variables that closures see", function()
     local _, text = feed("local n, m <const> = 1, 7", "function bump() n = n + 1 end",
       "bump()", "bump()", "n", "n = 10", "bump()", "n + m",
       "local function twice(x) return 2 * x end", "twice(n)")
     assert.equal("3\n18\n22", text)
-    -- a block's own local stays its own
+    -- a local of a block stays local to it
     assert.equal("nil",
       (select(2, feed("do local inner = 3 end", "tostring(inner)")):gsub('"', "")))
   end)
 
-  it("goes on over lines until the input is complete", function()
+  it("reads more lines until the input is complete", function()
     assert.equal("more", (feed("for i = 1, 2 do")))
     assert.equal("more", (feed("  print(i)")))
     local state, text = feed("end")
@@ -48,7 +48,7 @@ describe("the prompt", function()
     assert.equal("failed", (feed("x = = 2")))
   end)
 
-  it("tells failures and their stack, and goes on", function()
+  it("prints errors with their traceback, and continues", function()
     local state, text = feed("error('boom')")
     assert.equal("failed", state)
     assert.equal("prompt:1: boom", text)
@@ -63,11 +63,11 @@ describe("the prompt", function()
     assert.is_nil(text:find("\u{202e}", 1, true))
     assert.is_nil(text:find("\u{9b}", 1, true))
     assert.matches("\\x1b%]0;title\\x07", text)
-    -- what is readable stays readable
+    -- printable characters stay printable
     assert.equal('"größer 漢字"', (select(2, feed([["größer 漢字"]]))))
   end)
 
-  it("prints tensors with shape, dtype, corners and how they are spread", function()
+  it("prints tensors with shape, dtype, corners and distribution", function()
     local _, text = feed('t = T.from({2, 10, 3}, (function() local x = {} for i = 1, 60 do x[i] = '
       .. 'i end return x end)())', "t")
     assert.matches("tensor %[2, 10, 3%] f32 cpu", text)
@@ -127,7 +127,7 @@ describe("the prompt", function()
     assert.matches("Writes one picture as PNG", help "data.png")
     assert.matches("^mr%.Tensor: .*\n.* hist .* shape .* stats .*transpose",
       help "T.new('f32', {1})")
-    -- the rows of the bindings: of a module, of a method, of a device; by value and by name
+    -- the entries of the bindings: of a module, of a method, of a device; by value and by name
     assert.matches("^T%.new%(dtype, dims%) %-> mr%.Tensor\n  A tensor of zeros%.\n"
       .. "  dtype +mr%.Dtype\n  dims +integer%[%]$", help "T.new")
     assert.equal(help "T.new", help '"T.new"')
@@ -141,7 +141,7 @@ describe("the prompt", function()
     assert.matches("bins +integer = 32", help "hist")
     assert.matches("^function Tensor:hist%(bins%)", help "T.methods.hist")
     assert.equal("a function of Lua itself", help "string.rep")
-    -- what a type offers is said by the type
+    -- the methods of a type are listed under the type
     local clip = setmetatable({}, { __name = "x.Y", __methods = { walk = true },
       __index = function() end })
     assert.same({ "walk" }, require("moonreel.repl.help").members(clip))
@@ -176,9 +176,9 @@ describe("the prompt", function()
     assert.equal("blocks.2.b blocks.2.w", words 'ckpt["blocks.2')
   end)
 
-  it("stops a Lua loop, a pcall loop, a coroutine and a scan at Ctrl-C, and goes on", function()
-    -- the signal comes from outside, while the code runs, which would never end; os.execute would
-    -- be deaf to it until its shell has ended
+  it("stops a Lua loop, a pcall loop, a coroutine and a scan on Ctrl-C, and continues", function()
+    -- The signal comes from outside during the code, which would never end. os.execute would ignore
+    -- it until its shell has ended.
     local shells = {}
     function session.env.interrupt()
       shells[#shells + 1] = io.popen(("sleep 0.1; kill -INT %d"):format(base.pid()))
@@ -194,7 +194,7 @@ describe("the prompt", function()
     stopped "coroutine.wrap(function() while true do end end)()"
     stopped "local a = T.new('f32', {1 << 22}) while true do a = a + a end"
     stopped "local a = T.new('f32', {1 << 24}) while true do a:stats() end"
-    -- one call alone: it ends before it is done
+    -- a single call, which ends before it is done
     feed "big = T.new('f32', {6000, 6000})"
     stopped "big:fill_normal(1, 'x')"
     assert.equal("0.0\n", (select(2, feed 'big["-1, -1"]')) .. "\n")

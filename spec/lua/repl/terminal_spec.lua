@@ -1,12 +1,12 @@
---- The prompt in a real terminal (tmux): what stands on the screen. Skipped where tmux or libedit
--- is missing. #terminal
+--- The console in a real terminal (tmux): the contents of the screen. Skipped without tmux or
+-- libedit. #terminal
 -- Covers: core/bind/edit.c core/bind/signal.c
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
 
 local has_tmux = os.execute("command -v tmux >/dev/null 2>&1")
 
-describe("the prompt in a terminal #terminal", function()
+describe("the console in a terminal #terminal", function()
   if not has_tmux then
     pending("tmux is missing")
     return
@@ -27,7 +27,7 @@ describe("the prompt in a terminal #terminal", function()
 
   local function screen() return (tmux("capture-pane", "-p", "-S", "-200")) end
 
-  --- Wait until the screen shows a text; a busy machine has a minute for it.
+  --- Waits until the screen shows a text; a busy machine has a minute for it.
   local function see(text)
     for _ = 1, 1200 do
       if screen():find(text, 1, true) then
@@ -60,7 +60,7 @@ describe("the prompt in a terminal #terminal", function()
     os.remove(dir)
     base.make_dir(dir)
     socket = dir .. "/tmux"
-    -- a tensor of 1 GB, in a hole
+    -- a tensor of 1 GB, in a hole of a sparse file
     local head =
       '{"big":{"dtype":"F32","shape":[250000000],"data_offsets":[0,1000000000]},"blocks.0.w":{"dtype":"F32","shape":[1],"data_offsets":[1000000000,1000000004]}}'
     head = head .. (" "):rep(-#head % 8)
@@ -93,7 +93,7 @@ describe("the prompt in a terminal #terminal", function()
     key "C-u"
   end)
 
-  it("recalls history, also of an earlier session, from a file no other user reads", function()
+  it("recalls history, also of an earlier session, from a private file", function()
     enter "111 + 222"
     see "333"
     key "Up"
@@ -105,7 +105,7 @@ describe("the prompt in a terminal #terminal", function()
     assert.equal("600", pipe:read("l"))
     pipe:close()
     assert.matches("111 %+ 222\n", base.read_file(dir .. "/history"))
-    -- a second session beside the first one knows its lines, and adds to them
+    -- a concurrent session has the lines of the first one, and adds to them
     start("", "new-window")
     key "Up"
     see "> 1000 + 111 + 222"
@@ -116,7 +116,7 @@ describe("the prompt in a terminal #terminal", function()
     assert.matches("1000 %+ 111 %+ 222\n5000 %+ 55\n$", base.read_file(dir .. "/history"))
   end)
 
-  it("takes several lines, shows help and plots", function()
+  it("reads several lines, shows help and plots", function()
     enter "for i = 1, 2 do"
     see ".."
     enter "print('line ' .. i * 7)"
@@ -127,14 +127,14 @@ describe("the prompt in a terminal #terminal", function()
     enter "plot({0, 5, 1, 4})"
     see "▀"
     key "C-l"
-    -- this terminal says that it has no sixel
+    -- this terminal reports that it has no sixel
     enter "imshow(T.from({2, 4}, {0, 1, 1, 0, 1, 0, 1, 1}))"
     see "▒▒█▒"
     enter "hist({1, 2, 2, 3}, {bins = 3})"
     see "4 values in 3 bins"
   end)
 
-  it("loses no line that is pasted behind a first picture", function()
+  it("loses no line that is pasted after a first picture", function()
     start("", "new-window")
     local lines = { "imshow(T.from({2, 4}, {0, 1, 1, 0, 1, 0, 1, 1}))" }
     for i = 1, 9 do
@@ -150,11 +150,11 @@ describe("the prompt in a terminal #terminal", function()
     tmux "kill-window"
   end)
 
-  it("stops a Lua loop and a scan of 1 GB at Ctrl-C", function()
+  it("stops a Lua loop and a scan of 1 GB on Ctrl-C", function()
     for i, code in ipairs { "while true do end", 'for i = 1, 100 do ckpt:stats("big") end' } do
       key "C-l"
       enter(("busy = 1; print('be' .. 'gun %d'); "):format(i) .. code)
-      see("begun " .. i) -- what the other one has left on the screen says nothing
+      see("begun " .. i) -- the text of the other one may still be on the screen
       tmux("clear-history")
       key "C-c"
       see "stopped by Ctrl-C"
@@ -164,7 +164,7 @@ describe("the prompt in a terminal #terminal", function()
     end
   end)
 
-  it("drops a line at Ctrl-C and leaves at Ctrl-D alone", function()
+  it("drops a line on Ctrl-C and exits only on Ctrl-D", function()
     type_text "half a line"
     see "half a line"
     key "C-c"
@@ -175,7 +175,7 @@ describe("the prompt in a terminal #terminal", function()
     see "\nthe prompt has ended"
   end)
 
-  it("is that of all ranks, and Ctrl-C stops what they run, but none of them", function()
+  it("runs on all ranks, and Ctrl-C stops their code, but no rank", function()
     start("-n 2", "new-window")
     see "2 ranks run what is typed"
     enter "print('be' .. 'gun'); while true do end"

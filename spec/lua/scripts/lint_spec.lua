@@ -1,4 +1,4 @@
---- scripts/lint over a small tree: the words and lines that it refuses.
+--- scripts/lint on a small tree: the words and lines that it refuses.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -23,7 +23,7 @@ describe("scripts/lint", function()
   before_each(function()
     tree = folder.new()
     tree:write("scripts/lint", base.read_file("scripts/lint"))
-    -- other programs check the form of C and Lua
+    -- substitutes for the programs that check the form of C and Lua
     tree:write("bin/clang-format", "#!/bin/sh\n")
     tree:write("bin/luacheck", "#!/bin/sh\n")
     tree:write("core/include/moonreel/a.h", HEADER)
@@ -42,7 +42,7 @@ describe("scripts/lint", function()
     return done.output, done.exit
   end
 
-  it("passes a tree in the house's form", function()
+  it("passes a tree that follows the style", function()
     tree:write("lua/a.lua", "-- Each rank reads its part again, and no rank waits.\nreturn {}\n")
     local output, code = lint()
     assert.equal(0, code, output)

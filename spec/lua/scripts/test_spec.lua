@@ -1,4 +1,5 @@
---- scripts/test over a small tree: what it counts, shows and ends. Covers: spec/support/summary.lua
+--- scripts/test on a small tree: what it counts, prints and stops.
+-- Covers: spec/support/summary.lua
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -47,7 +48,7 @@ describe("scripts/test", function()
     return done.output, done.exit
   end
 
-  it("counts what passes in C and Lua, on devices and in the form of the text", function()
+  it("counts specs that pass in C and Lua, on devices, and in lint", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, ""))
     tree:write("spec/lua/a/y_spec.lua", specs(2, "pending 'not here'"))
     tree:write("spec/lua/b/z_spec.lua", "-- MOONREEL_DEVICE names the device.\n" .. specs(1, ""))
@@ -61,7 +62,7 @@ describe("scripts/test", function()
     assert.is_false(base.exists(tree.path .. "/build/spec.work"))
   end)
 
-  it("counts failures of each kind, and names them last", function()
+  it("counts failures of each kind, and lists them last", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, "error 'no'"))
     tree:write("spec/lua/b/z_spec.lua", specs(1, "") .. "\nerror 'outside'")
     tree:write("spec/lua/c/y_spec.lua", specs(0, "os.exit(3)"))
@@ -78,7 +79,7 @@ describe("scripts/test", function()
     assert.matches("\n4 passed, 5 failed\n$", output)
   end)
 
-  it("counts a folder that dies as one failure, beside what passed in it before", function()
+  it("counts a folder that crashes as one failure, and specs that passed before", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, "os.exit(0, false)"))
     tree:write("spec/lua/b/y_spec.lua", specs(2, "os.execute('kill -9 $PPID')"))
     tree:write("spec/lua/c/z_spec.lua", specs(4, ""))
@@ -89,7 +90,7 @@ describe("scripts/test", function()
     assert.matches("== spec/lua/b\n%+%+[^\n]*died with exit code 137\n", output)
   end)
 
-  it("ends a folder of which no spec ends, and only that", function()
+  it("stops a folder in which no spec ends, and only that one", function()
     tree:write("spec/lua/a/x_spec.lua", specs(3, "require('moonreel.core.base').sleep(1000)"))
     -- slower as a whole than one spec may be
     tree:write("spec/lua/b/y_spec.lua", (specs(6, ""):gsub('"pass", function%(%)',
@@ -102,7 +103,7 @@ describe("scripts/test", function()
     assert.is_nil(output:find("Terminated", 1, true))
   end)
 
-  it("shows what folders say that run side by side in one piece each", function()
+  it("prints the output of each concurrent folder in one piece", function()
     for i = 1, 4 do
       tree:write(("spec/lua/f%d/x_spec.lua"):format(i), specs(0, ([[
         for line = 1, 40 do
