@@ -121,7 +121,7 @@ describe("a host file", function()
   end)
 end)
 
-describe("lists of Slurm", function()
+describe("host lists of Slurm", function()
   it("are expanded without scontrol", function()
     assert.same({ "node001", "node002", "node010", "gpu" }, hosts.expand "node[001-002,010],gpu")
     assert.same({ 8, 8, 8, 4 }, hosts.tasks "8(x3),4")

@@ -219,7 +219,7 @@ describe("a step by many ranks", function()
     cases(8, { 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 24, 30 })
   end)
 
-  it("is so by " .. MOST, function()
+  it("does so by " .. MOST, function()
     local sizes = { 64 }
     for size = 128, MOST do
       for _ = 1, size & (size - 1) == 0 and 3 or 0 do
@@ -229,7 +229,7 @@ describe("a step by many ranks", function()
     cases(9, sizes)
   end)
 
-  it("fails where a chunk has another owner, a message is lost, or one rank goes its own way",
+  it("fails when a chunk has a wrong owner, a message is lost, or a rank deviates",
     function()
       local case = { size = 6, shared = 2, exchange = 2, node = 3, stage = 1, heads = 2, depth = 1,
         tokens = 7, elements = 16 }

@@ -72,7 +72,7 @@ describe("the death of a rank", function()
   }
 
   for where, launch in pairs(launches) do
-    it("is known to all others " .. where .. ", in every phase", function()
+    it("is noticed by all others " .. where .. ", in each phase", function()
       local worst = 0
       for _ = 1, ROUNDS or 1 do
         for _, phase in ipairs(PHASES) do

@@ -193,7 +193,7 @@ describe("overrides of shipped recipes", function()
   end)
 
   it(
-    "with a valid value change exactly the leaf, what derives from it, and the hash of another run",
+    "with a valid value change the leaf, its dependents, and the hash if the run differs",
     function()
     local count = 0
     for _, case in ipairs(cases) do

@@ -44,7 +44,7 @@ describe("stages", function()
     return { s.optim.lr, s.seed, s.epochs, #s:chain("lr") }
   end
 
-  it("have their recipe over what the outer one inherits; a common ancestor counts once",
+  it("override ancestors of the outer recipe; a common ancestor counts once",
     function()
     dir:write("base.lua", "return recipe { lr = 1, seed = 1, epochs = 1 }")
     dir:write("part.lua", 'return recipe.extend("./base") { lr = 2 }')
@@ -172,7 +172,7 @@ describe("stages", function()
     assert.matches("main.lua:1: .*nothing", fault)
   end)
 
-  it("note an argument for all that one of them does not read; one for a stage is refused",
+  it("note an argument for all that a stage does not read, and refuse one for the stage",
     function()
     local s = stage("a", { "max_lr=1" })
     assert.matches("max_lr=1: max_lr is read only when lr_schedule is",

@@ -91,7 +91,7 @@ describe("words.parse", function()
     dir:remove()
   end)
 
-  it("gives a flag the next word when it is meant as its value, also one that is refused",
+  it("gives a flag the next word when that is like a value, even one that is refused",
     function()
     for _, word in ipairs { "true", "0", "none", "yes", "off", "recipe.remove" } do
       local p = parse("--grad-checkpoint", word, "tiny/demo")

@@ -118,10 +118,10 @@ describe("the readers of", function()
     end
   end
 
-  it("TensorBoard find every number of the journal",
+  it("TensorBoard find each number of the journal",
     function() check_scalars(read "tensorboard") end)
 
-  it("TensorBoard give them to a browser, with the words for events", function()
+  it("TensorBoard send them to a browser, with the text of events", function()
     local found = read("tensorboard", "server")
     check_scalars(found)
     local steps, words = {}, {}

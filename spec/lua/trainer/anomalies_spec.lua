@@ -138,7 +138,7 @@ describe("a run with spikes", function()
     assert.equal(b.manifest.sampler, a.manifest.sampler)
   end)
 
-  it("ends with the bits of the run that was never killed, wherever it is after going back",
+  it("ends with the bits of a run without kills, wherever it is killed after the rollback",
     function()
     local whole <close> = newest "back"
     for _, stop in ipairs { 23, 32 } do

@@ -275,7 +275,7 @@ describe("models.stdit3", function()
     return ops.sum(run:read("grad", "f32", 0, {n}) * way, {axes = {0}}):item(), numeric
   end
 
-  it("has the slope of its loss as gradient, with and without q/k norm, patches in time, frame "
+  it("computes the gradient of its loss, with and without q/k norm, patches in time, frame "
     .. "masks", function()
     for _, case in ipairs{{{}, {2, 4, 3, 4, 6}}, {{qk_norm = false}, {2, 4, 3, 4, 6}},
         {{patch_size = {2, 2, 2}, masked = true}, {2, 4, 5, 5, 3}},
