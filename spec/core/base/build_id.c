@@ -1,5 +1,5 @@
-/* base/build_id: a copy is the same build, stripped or not; any other byte that is loaded makes
- * another one. The program runs changed copies of itself. */
+/* base/build_id: a copy of the program is the same build, stripped or not; any changed byte that is
+ * loaded makes another build. The program runs changed copies of itself. */
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "check.h"
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static char dir[] = "/tmp/build_id.XXXXXX", path[64];
-// looked for in the file: among the constants, and among the values that variables begin with
+// bytes to find in the file: among the constants, and among the initial values of variables
 static const char constant[] = "a constant of spec/core/base/build_id";
 static char variable[] = "a variable of spec/core/base/build_id";
 
@@ -22,7 +22,7 @@ static void own(char hex[33])
     mr_hash128_hex(id, hex);
 }
 
-// what a copy of this program with these bytes says of itself
+// what a copy of this program with these bytes reports as its build
 static void of_copy(const char *bytes, size_t n, char hex[33])
 {
     char command[80];
@@ -65,18 +65,18 @@ int main(int argc, char **argv)
     CHECK_STR(there, here);
     another_byte(bytes, n, constant, sizeof constant, here);
     another_byte(bytes, n, variable, sizeof variable, here);
-    // the table of sections, where debuggers look, is not loaded
+    // the table of sections, which only debuggers read, is not loaded
     ElfW(Ehdr) *head = (ElfW(Ehdr) *)bytes;
     head->e_shnum = 0;
     of_copy(bytes, n - 1, there);
     CHECK_STR(there, here);
-    // strip rounds the size of what each thread has
+    // strip rounds the size of thread-local storage
     ElfW(Phdr) *segments = (ElfW(Phdr) *)(bytes + head->e_phoff);
     for (int i = 0; i < head->e_phnum; i++)
         segments[i].p_memsz += segments[i].p_type == PT_TLS;
     of_copy(bytes, n - 1, there);
     CHECK_STR(there, here);
-    // a real strip, where one is installed
+    // a real strip, if one is installed
     snprintf(command, sizeof command, "strip -o %s/stripped /proc/%d/exe 2>/dev/null", dir,
              (int)getpid());
     if (system(command) == 0) {

@@ -1,4 +1,4 @@
-/* base/crc.c: check values of the two sums. Ref: zlib; RFC 3720 B.4. */
+/* base/crc.c: check values of the two checksums. Ref: zlib; RFC 3720 B.4. */
 #include "moonreel/base.h"
 #include "check.h"
 

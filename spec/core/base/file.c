@@ -49,7 +49,7 @@ static void replace_under_faults(const char *dir)
     faulty = *real;
     faulty.write = faulty_write, faulty.fsync = faulty_fsync, faulty.rename = faulty_rename;
     mr_io_replace(&faulty);
-    // each call of the way fails in turn: the old file stays whole, nothing else is left
+    // each call on the way fails in turn: the old file stays whole, and no other file remains
     fault_errno = ENOSPC;
     for (int i = 1; i <= 3; i++) {
         budget = i;
@@ -63,7 +63,7 @@ static void replace_under_faults(const char *dir)
         CHECK_INT(count, 1);
         mr_dir_list_free(names, count);
     }
-    // and it is the file that was wanted which is named
+    // the error names the requested file
     budget = 1;
     CHECK_FAILS(mr_file_replace(path, "x", 1), MR_E_IO, "/f: cannot write: No space left");
     // an interrupted write is repeated, short counts are continued
@@ -84,13 +84,13 @@ static void replace_what_is_there(const char *dir)
     struct stat st;
     size_t n;
     snprintf(path, sizeof path, "%s/f", dir), snprintf(target, sizeof target, "%s/target", dir);
-    // a pipe keeps its name, as a device would
+    // a pipe is written in place, as a device would be
     CHECK_OK(mr_dir_remove(path));
     CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_FAILS(mr_file_replace(path, "x", 1), MR_E_IO, "f: cannot rename to: Operation not perm");
     CHECK_INT(lstat(path, &st), 0);
     CHECK(S_ISFIFO(st.st_mode));
-    // a link stays one
+    // a link stays a link
     CHECK_OK(mr_dir_remove(path));
     CHECK_OK(mr_file_replace(target, "old", 3));
     CHECK_INT(symlink("target", path), 0);
@@ -104,7 +104,7 @@ static void replace_what_is_there(const char *dir)
     CHECK_OK(mr_dir_remove(target));
 }
 
-// appends a byte to the file that is read: it grows after its size was looked at
+// appends a byte to the file that is being read: it grows after its size was queried
 static ssize_t growing_read(int fd, void *buf, size_t n)
 {
     char path[64], name[256] = "";
@@ -141,7 +141,7 @@ static void small_files(const char *dir)
     CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_FORMAT,
                 "f: has more than the expected 7 bytes");
     mr_io_replace(NULL);
-    // a pipe without a writer is refused, not waited for
+    // a pipe without a writer is refused at once
     CHECK_OK(mr_dir_remove(path));
     CHECK_INT(mkfifo(path, 0600), 0);
     CHECK_FAILS(mr_file_read_small(path, 7, &data, &n), MR_E_IO, "f: is not a regular file");

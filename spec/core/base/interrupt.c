@@ -1,11 +1,11 @@
-/* The flag by which a person stops what runs. */
+/* The flag by which a user stops running work. */
 #include "check.h"
 #include "moonreel/base.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-// bytes are copied in pieces: forwards and backwards over themselves, and not on after Ctrl-C
+// bytes are copied in pieces, also forwards and backwards within a buffer, and not after Ctrl-C
 static void copies(void)
 {
     enum { N = (40 << 20) + 3 };
@@ -31,7 +31,7 @@ static void twice(void)
 {
     CHECK(mr_stop_again(15, 15, 0));
     CHECK(mr_stop_again(2, 2, 0.19));
-    CHECK(!mr_stop_again(2, 2, 0.21)); // a person who presses Ctrl-C again
+    CHECK(!mr_stop_again(2, 2, 0.21)); // the user presses Ctrl-C again
     CHECK(!mr_stop_again(2, 15, 0));
     CHECK(!mr_stop_again(0, 15, 0)); // the first of all
 }
@@ -44,7 +44,7 @@ int main(void)
     mr_interrupt_set(true);
     CHECK(mr_interrupt_get());
     CHECK_FAILS(mr_interrupt_check(), MR_E_STOPPED, "stopped by Ctrl-C");
-    // a file is not read on
+    // a file is read no further
     char byte, name[] = "/tmp/moonreel-interrupt-XXXXXX";
     int fd = mkstemp(name);
     CHECK(fd >= 0 && write(fd, "x", 1) == 1);

@@ -1,5 +1,5 @@
-/* base/json_fields: objects are reported member by member, and whatever is no JSON is refused with
- * its place. */
+/* base/json_fields: objects are reported field by field, and text that is no JSON is refused with
+ * its position. */
 #include "base/json_fields.h"
 #include "check.h"
 
@@ -26,7 +26,7 @@ static mr_json_part part(const char *text)
 
 static mr_status walk(const char *text)
 {
-    // a copy of exactly the text, so that the sanitizer sees a step past its end
+    // an exact copy of the text, so that the sanitizer detects a read past its end
     size_t n = strlen(text);
     char *exact = mr_alloc(n + !n);
     memcpy(exact, text, n);
@@ -43,7 +43,7 @@ static void good(void)
     CHECK_STR(report, "");
     CHECK_OK(walk(" { \"a\" : 1 ,\n\"b\":[1, 2],\"c\":{\"d\":\"}\\\"\"}, \"\\u00e4\":\"x\" } "));
     CHECK_STR(report, "a=1;b=[1, 2];c={\"d\":\"}\\\"\"};\xc3\xa4=\"x\";");
-    // the same name twice is for the caller to judge
+    // duplicate names are left to the caller
     CHECK_OK(walk("{\"a\":1,\"a\":2}"));
     CHECK_STR(report, "a=1;a=2;");
     CHECK_OK(walk("{\"a\":[[[]]]}"));
@@ -85,7 +85,7 @@ static void values(void)
     json_decref(v);
     CHECK_FAILS(mr_json_parse(part("[1, }"), &v), MR_E_FORMAT, "f: damaged JSON: byte 5");
     CHECK_FAILS(mr_json_parse(part("{\"a\":1,\"a\":2}"), &v), MR_E_FORMAT, "duplicate");
-    // a text may be long, anything else may not
+    // a text may be long, other values may not
     enum { LONG = 100000 };
     static char text[LONG + 1];
     memset(text, 'x', LONG);

@@ -4,7 +4,7 @@
 
 int main(void)
 {
-    // the second allocation from now fails, once
+    // the second allocation from now on fails, once
     mr_alloc_fail_at(2);
     void *a = mr_alloc(10), *b = mr_alloc(10), *c = mr_alloc(10);
     CHECK(a && !b && c);
@@ -28,14 +28,14 @@ int main(void)
     CHECK(again && again[0] == 0);
     mr_arena_fini(&arena);
 
-    // mix is XXH3-64 of little-endian words; equal however the words are given
+    // mix is XXH3-64 of little-endian words, however the words are divided into calls
     uint64_t words[] = {1, 2, 3};
     CHECK(mr_mix(words, 3) == MR_MIX(1, 2, 3));
     CHECK(mr_mix(words, 3) == mr_hash64(words, sizeof words));
     CHECK(MR_MIX(1, 2) != MR_MIX(2, 1));
     char hex[33], hex2[33];
     mr_hash128_hex(mr_hash128_of("", 0), hex);
-    CHECK_STR(hex, "99aa06d3014798d86001c324468d497f"); // published XXH3-128 of nothing
+    CHECK_STR(hex, "99aa06d3014798d86001c324468d497f"); // published XXH3-128 of no bytes
     mr_hasher *h = mr_hasher_new();
     mr_hasher_add(h, "moon", 4);
     mr_hasher_add(h, "reel", 4);

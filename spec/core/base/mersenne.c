@@ -18,7 +18,7 @@ int main(void)
     CHECK_OK(mr_torch_normal(x, 64, 42, 0));
     for (int i = 0; i < 16; i++)
         CHECK(near(x[i], whole[i]));
-    // a second draw goes on where the first ended, also behind a tail
+    // a second fill continues where the first ended, also after a tail
     CHECK_OK(mr_torch_normal(y, 16, 42, 1));
     for (int i = 0; i < 16; i++)
         CHECK(y[i] == x[16 + i]);

@@ -1,4 +1,4 @@
-/* base/name.c: what a mistyped name most likely means. */
+/* base/name.c: the known name that is nearest to a misspelled one. */
 #include "moonreel/base.h"
 #include "check.h"
 
@@ -29,7 +29,7 @@ static void long_names(void)
     char a[200], b[200];
     memset(a, 'x', sizeof a), memset(b, 'x', sizeof b);
     a[199] = b[199] = 0;
-    b[100] = 'y'; // past what is compared
+    b[100] = 'y'; // beyond the compared length
     CHECK_INT(mr_name_distance(a, b, 100), 0);
     b[10] = 'y';
     CHECK_INT(mr_name_distance(a, b, 100), 1);

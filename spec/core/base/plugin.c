@@ -1,5 +1,5 @@
-/* base/plugin: found in the folder asked for, refused without an entry, of another version, or
- * where there is none. */
+/* base/plugin: a plug-in is found in the requested folder, and refused without an entry, with
+ * another version, or when it is missing. */
 #include "base/plugin.h"
 #include "check.h"
 #include "moonreel/exec.h"
@@ -22,7 +22,7 @@ int main(void)
                 "belongs to another version");
     CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED,
                 "libmoonreel_odd.so is not in " SPEC_PLUGINS);
-    // there, but not what its name says
+    // a file that is no plug-in
     CHECK_FAILS(mr_plugin_open("empty", 1, &table), MR_E_UNSUPPORTED, "libmoonreel_empty.so");
     unsetenv("MOONREEL_PLUGINS");
     CHECK_FAILS(mr_plugin_open("odd", 1, &table), MR_E_UNSUPPORTED, "try: MOONREEL_PLUGINS=DIR");

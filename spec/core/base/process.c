@@ -1,5 +1,5 @@
-/* base/process: what /proc tells of this process, of one with an odd name, and of none; standard
- * streams that are closed. */
+/* base/process: what /proc reports about this process, about one with an odd name, and about a
+ * missing one; closed standard streams. */
 #define _GNU_SOURCE
 #include "base/process.h"
 #include "check.h"
@@ -17,8 +17,8 @@ static bool is_nothing(int fd)
     return fstat(fd, &here) == 0 && stat("/dev/null", &null) == 0 && here.st_rdev == null.st_rdev;
 }
 
-/* Of a process whose `closed` streams (a bit each) were closed: is what it opens then none of them,
- * are these nothing, and the others what they were? */
+/* A process starts with these streams closed (a bit each). Do files that it opens get other
+ * numbers, are the closed streams /dev/null, and are the others unchanged? */
 static bool held(int closed)
 {
     pid_t pid = fork();
@@ -51,7 +51,7 @@ int main(void)
     CHECK_INT(self.pid, getpid());
     CHECK_INT(self.parent, getppid());
     CHECK_INT(self.state, 'R');
-    // a name may look like what follows it
+    // a name may look like the fields after it
     prctl(PR_SET_NAME, "a) S 1 2 3 4 5");
     CHECK(mr_process_read(getpid(), &same));
     CHECK_INT(same.start, self.start);
@@ -65,7 +65,7 @@ int main(void)
     CHECK_INT(child.parent, getpid());
     waitpid(pid, NULL, 0);
     CHECK(!mr_process_read(pid, &child));
-    // the file of this program, and what the system calls it
+    // the file of this program, and the system's name for it
     char file[4096], name[16] = "";
     mr_program_file(file);
     CHECK(access(file, X_OK) == 0 && !strstr(file, "/proc/"));

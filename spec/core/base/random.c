@@ -33,7 +33,7 @@ static void normal_moments(void)
     CHECK_NEAR(m1 / n, 0, 0.005);
     CHECK_NEAR(m2 / n, 1, 0.01);
     CHECK_NEAR(m4 / n, 3, 0.06);
-    // the value at an element does not depend on where a fill starts or ends
+    // the value of an element does not depend on where a fill starts or ends
     for (int first = 0; first < 9; first++)
         for (int length = 1; length < 700; length += 59) {
             mr_random_fill_normal(x, length, 42, 7, 123456789, 3, (uint64_t)first);
@@ -57,7 +57,7 @@ static void uniform_open(void)
     CHECK_NEAR(m / n, 0.5, 0.003);
     CHECK(lo > 0);
     CHECK(hi < 1);
-    // the value at an element does not depend on where a fill starts
+    // the value of an element does not depend on where a fill starts
     for (uint64_t first = 0; first < 9; first++) {
         mr_random_fill_uniform(x, 50, 1, 2, 3, 4, first);
         for (int i = 0; i < 50; i++) {

@@ -1,4 +1,4 @@
-/* base/sha256.c: the examples of FIPS 180-4, in one part and in many. */
+/* base/sha256.c: the examples of FIPS 180-4, in one call and in many. */
 #include "moonreel/base.h"
 #include "check.h"
 

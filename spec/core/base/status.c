@@ -1,4 +1,4 @@
-/* base/status: the error record, its cause chain, carrying it between threads.
+/* base/status: the error record, its cause chain, and its transfer between threads.
  * Covers: core/base/log.c */
 #include "check.h"
 
@@ -26,16 +26,16 @@ static void chain(void)
         "recipe.lua:4: decode 'loader': sample 17 could not be read\n  clip 'a.mp4' has 3 frames");
     CHECK_INT(mr_status_exit(mr_error_last()->code), 4);
     CHECK(strstr(mr_error_last()->file, "status.c") != NULL);
-    // what a hostile name does to a terminal is taken out
+    // control characters of a hostile name are removed
     mr_fail(MR_E_DATA, "clip '%s'", "a\033[2J\a\177b");
     CHECK_STR(mr_error_last()->text, "clip 'a?[2J??b'");
     // a new failure starts a new error record
     mr_fail(MR_E_USAGE, "no such option");
     CHECK(mr_error_last()->cause == NULL);
-    // a small buffer is cut, and the whole length reported
+    // text is cut off to a small buffer, and its whole length is reported
     CHECK_INT(mr_error_format(mr_error_last(), text, 5), 14);
     CHECK_STR(text, "no s");
-    // many notes: the newest survive, the chain ends
+    // after many notes the newest remain, and the chain ends
     mr_fail(MR_E_IO, "first");
     for (int i = 0; i < 50; i++)
         mr_fail_note("note %d", i);
@@ -62,7 +62,7 @@ static void carried(void)
     mr_error_clear();
     pthread_create(&t, NULL, on_thread, &err);
     pthread_join(t, NULL);
-    CHECK(mr_error_last() == NULL); // records are per thread
+    CHECK(mr_error_last() == NULL); // each thread has its own record
     CHECK_INT(mr_error_adopt(err), MR_E_DATA);
     mr_error_free(err);
     CHECK_STR(mr_error_last()->text, "sample 17 could not be read");

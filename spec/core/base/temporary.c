@@ -1,5 +1,5 @@
-/* base/temporary: what killed writers of a file left goes when it is written again; what somebody
- * may be writing stays. */
+/* base/temporary: temporary files of killed writers are removed when the file is written again;
+ * those of running writers are kept. */
 #include "base/process.h"
 #include "check.h"
 
@@ -28,7 +28,7 @@ static void put(const char *path)
     close(fd);
 }
 
-// a process that is gone; of its number nothing is left
+// a process that is gone, so that its number is unused
 static long gone(void)
 {
     pid_t child = fork();
@@ -54,12 +54,12 @@ static void leftovers(void)
     CHECK(mr_path_exists(at("a.mp4.tmp-x", 0)));
     CHECK(mr_path_exists(at("a.mp4.tmp-1x", 0)));
     CHECK(mr_path_exists(at("a.mp4.tmp-0", 0)));
-    // it goes when it is written itself, also where the folder was looked through before
+    // it is removed when its file is written, although the folder was searched before
     CHECK_OK(mr_file_replace(at("b.mp4", 0), "x", 1));
     CHECK(!mr_path_exists(at("b.mp4", dead)));
 }
 
-// as from another host: a held file of a number that is no process here
+// like a file from another host: locked, with the number of a process that does not exist here
 static void held(void)
 {
     long dead = gone();
@@ -72,7 +72,7 @@ static void held(void)
     CHECK(!mr_path_exists(at("c", dead)));
 }
 
-// a path without a folder, and a process of which only its exit status is left
+// a path without a folder, and a zombie process
 static void in_the_folder(void)
 {
     char name[64];

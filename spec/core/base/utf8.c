@@ -1,4 +1,4 @@
-/* base/utf8: every code point has one form, and nothing else is one. */
+/* base/utf8: each code point has one form, and all other bytes are invalid. */
 #include "check.h"
 
 /* The bytes of a code point, by the definition. */
@@ -21,7 +21,7 @@ static void all_code_points(void)
         size_t n = encode(code, bytes);
         bool surrogate = code >= 0xd800 && code < 0xe000;
         wrong += mr_utf8(bytes, 4, &got) != (surrogate ? 0 : n) || (!surrogate && got != code);
-        wrong += mr_utf8(bytes, n - 1, &got) != 0; // cut
+        wrong += mr_utf8(bytes, n - 1, &got) != 0; // cut off
     }
     CHECK_INT(wrong, 0);
 }

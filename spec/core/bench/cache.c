@@ -1,4 +1,4 @@
-/* mr_bench_forget_file: what was written stays, what cannot be opened is reported. Licence:
+/* mr_bench_forget_file: written bytes stay, and a file that cannot be opened is reported. Licence:
  * Apache-2.0 */
 #include "moonreel/bench.h"
 #include "check.h"

@@ -1,4 +1,4 @@
-/* bench: products of linear layers in every form; one that adds gradients packs no weights. */
+/* bench: products of linear layers in all forms; a layer that adds gradients packs no weights. */
 #include "check.h"
 #include "moonreel/bench.h"
 

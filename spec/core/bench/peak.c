@@ -1,4 +1,4 @@
-/* bench: limits are positive, plausible and of the dtype asked for. */
+/* bench: limits are positive, plausible and of the requested dtype. */
 #include "check.h"
 #include "moonreel/bench.h"
 
@@ -26,7 +26,7 @@ int main(void)
     CHECK(rate > 1e8 && rate < 1e13);
     size_t before = mr_bench_max_resident();
     CHECK(before > 128u << 20); // the buffers of the memory rate were touched
-    CHECK(mr_bench_resident() > 1u << 20 && mr_bench_resident() < before); // and given back
+    CHECK(mr_bench_resident() > 1u << 20 && mr_bench_resident() < before); // and freed
 
     // the n-th allocation fails: an error, no crash
     for (int64_t n = 1; n <= 5; n++) {

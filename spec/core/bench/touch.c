@@ -1,4 +1,4 @@
-/* mr_bench_touch: all of the memory is written, by however many threads. Licence: Apache-2.0 */
+/* mr_bench_touch: all of the memory is written, by any number of threads. Licence: Apache-2.0 */
 #include "check.h"
 #include "moonreel/bench.h"
 
@@ -12,7 +12,7 @@ int main(void)
         CHECK_OK(mr_bench_touch(BYTES, threads[i], &seconds));
         CHECK(seconds > 0);
     }
-    // it was there at once, and is given back
+    // it was resident at the same time, and is freed
     CHECK(mr_bench_max_resident() >= BYTES);
     CHECK(mr_bench_resident() < mr_bench_max_resident() - BYTES / 2);
     CHECK_FAILS(mr_bench_touch((int64_t)1 << 60, 2, &seconds), MR_E_MEMORY, "");

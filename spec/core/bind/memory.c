@@ -1,5 +1,5 @@
-/* The bindings when memory runs out at any moment, in Lua or in the core, and with the collector at
- * every step: an error or the right answer, no crash; under the address sanitizer also no leak.
+/* The bindings when an allocation of Lua or of the core fails, and with the collector at each step:
+ * an error or the right result, no crash; under the address sanitizer also no leak.
  * Covers: core/bind/bind.c core/bind/options.c core/bind/reduce.c core/bind/api.c */
 #include "bind/room.h"
 #include "check.h"
@@ -7,7 +7,7 @@
 #include <lualib.h>
 #include <stdlib.h>
 
-/* What the bindings are asked to do: each returns a text. */
+/* Code for the bindings; each chunk returns a text. */
 static const char *const chunks[] = {
     // views, reductions, arithmetic
     "local T = require 'moonreel.core.tensor'\n"
@@ -38,19 +38,19 @@ static const char *const chunks[] = {
     "prog:run()\n"
     "return table.concat(prog:get('y'):totable(), ' ') .. #g:print() .. #prog:report()\n"
     "  .. run:regions()[4].prefix",
-    // options that are refused, names that are meant
+    // refused options, and proposed names
     "local ok, err = pcall(require('moonreel.core.graph').graph, nil, {no_inplce = true})\n"
     "local base = require 'moonreel.core.base'\n"
     "return err.message .. base.nearest('sede', {'steps', 'seed'}) .. base.printable('a\\27b')\n"
     "  .. #base.list_dir('core/bind') .. #base.read_file('README.md')",
-    // JSON, rows of the bindings
+    // JSON, entries of the bindings
     "local json, api = require 'moonreel.core.json', require 'moonreel.core.api'\n"
     "return json.encode(json.decode('{\"a\":[1,2.5,null]}'), {indent = 1})\n"
     "  .. api.faces()['moonreel.core.json'].rows[2].type .. #api.ops()",
 };
 
-/* A Lua allocator that gives no more memory from allocation number `refused` on (from 1; 0: always
- * some). One refusal alone would be borne: Lua collects and tries again. */
+/* A Lua allocator that fails from allocation number `refused` on (from 1; 0: never). A single
+ * failure would not matter: Lua collects garbage and tries again. */
 typedef struct heap {
     int64_t count, refused;
 } heap;
@@ -62,7 +62,7 @@ static void *take(void *user, void *block, size_t old, size_t size)
         free(block);
         return NULL;
     }
-    bool grows = !block || size > old; // of a new block, `old` says what it is for
+    bool grows = !block || size > old; // for a new block, `old` is the kind of object
     if (grows && ++h->count >= h->refused && h->refused)
         return NULL;
     return realloc(block, size);
@@ -93,15 +93,16 @@ static char *try_chunk(lua_State *L, const char *code)
     return good ? strdup(lua_tostring(L, -1)) : NULL;
 }
 
-/* Run a chunk in a state of its own; its answer, which the caller frees, or NULL when it failed.
- * AGAIN: what failed is tried once more in the same state, where the core has memory again. */
+/* Runs a chunk in a Lua state of its own. Returns its result, which the caller frees, or NULL when
+ * it failed. AGAIN: a failed chunk is run once more in the same state, when the core has memory
+ * again. */
 static char *answer(const char *code, heap *h, int how)
 {
     lua_State *L = lua_newstate(take, h);
     if (!L)
         return NULL;
     if (how == HARD)
-        lua_gc(L, LUA_GCINC, 1, 1000, 1); // a cycle begins at once and goes on at each allocation
+        lua_gc(L, LUA_GCINC, 1, 1000, 1); // a step of the collector at each allocation
     char *text = try_chunk(L, code);
     if (!text && how == AGAIN) {
         mr_alloc_fail_at(0);
@@ -111,7 +112,7 @@ static char *answer(const char *code, heap *h, int how)
     return text;
 }
 
-/* Lua has no more memory from its n-th allocation on. */
+/* Allocations of Lua fail from the n-th on. */
 static void lua_runs_out(const char *code, const char *want)
 {
     int64_t wrong = 0, failed = 0;
@@ -126,11 +127,11 @@ static void lua_runs_out(const char *code, const char *want)
         mr_error_clear();
     }
     CHECK_INT(wrong, 0);
-    CHECK(failed > 100 && failed >= probe.count - 2); // some are borne: a table stays small
+    CHECK(failed > 100 && failed >= probe.count - 2); // some have no effect
 }
 
-/* The n-th allocation of the core fails: an error of memory, after which the same state gives the
- * answer, or an answer all the same. */
+/* The n-th allocation of the core fails: an error of memory, after which the same state returns the
+ * result, or the result although it failed. */
 static void core_runs_out(const char *code, const char *want)
 {
     int64_t before = mr_alloc_count();

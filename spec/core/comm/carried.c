@@ -1,5 +1,5 @@
-/* comm/carried: calls that a device carries are counted and reported as the group's own, the
- * broadcast of an id goes through the group, and who is lost is seen without waiting for it. */
+/* comm/carried: calls that a device carries out are counted and reported as the group's own, the
+ * broadcast of an id uses the group, and a lost rank is noticed without waiting for it. */
 #include "moonreel/collective.h"
 #include "rankcase.h"
 
@@ -44,7 +44,7 @@ static mr_status counts(rank_case *c)
     mr_comm_count_reset(c->world);
     both = mr_comm_counted(c->world, MR_COMM_ALL_REDUCE);
     MR_TRY(expect(both.calls + both.bytes, 0, "what is counted after a reset"));
-    // the group's own calls go on beside them
+    // the group's own calls continue in parallel
     MR_TRY(mr_comm_all_reduce(c->world, MR_COMM_SUM, MR_F32, &x, 1));
     return mr_comm_barrier(c->world, 0);
 }
@@ -69,7 +69,7 @@ static mr_status one_leaves(rank_case *c)
     MR_TRY(group_of(c, &g));
     if (c->rank == 2)
         return MR_OK;
-    // it may have sent all messages before: rank 0 reports it after a wait, rank 1 hears of that
+    // all its messages may be sent: rank 0 reports it after a wait, rank 1 is notified
     mr_status st = MR_OK;
     while (st == MR_OK && c->rank == 1)
         st = g.look(g.user, 0);
@@ -96,11 +96,11 @@ static int report;
 static void gone(int64_t number)
 {
     mr_group g;
-    // it can be used until then
+    // the group can be used until then
     report += mr_collective_group(number, &g) == MR_OK;
 }
 
-// one who watches hears of a group that goes, while it is still there
+// a rank that polls notices a group that ends, while the group still exists
 static void watched(void)
 {
     mr_comm *alone = NULL;

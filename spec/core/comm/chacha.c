@@ -1,5 +1,6 @@
-/* comm/chacha: ChaCha20-Poly1305 as RFC 8439 has it, and as libcrypto computes it: what one of the
- * two seals the other one opens. Covers: core/comm/libcrypto.c */
+/* comm/chacha: ChaCha20-Poly1305 as in RFC 8439, and as libcrypto computes it: each of the two
+ * opens what the other sealed.
+ * Covers: core/comm/libcrypto.c */
 #include "check.h"
 #include "comm/seal.h"
 
@@ -27,7 +28,7 @@ static void tag_of(const char *key, const char *text, const char *want)
     poly1305 p;
     from_hex(key, k), from_hex(text, t);
     poly1305_begin(&p, k);
-    // in two calls where there are two blocks
+    // in two calls if there are two blocks
     const size_t bytes = strlen(text) / 2, first = bytes / 2 / 16 * 16;
     poly1305_add(&p, t, first), poly1305_add(&p, t + first, bytes - first);
     poly1305_end(&p, tag);
@@ -86,8 +87,8 @@ static void text(void)
     same(tag, sizeof tag, "e9dfc72a53d4cec416165db4717cb0c2");
 }
 
-/* Each way: from our own cipher to libcrypto's, and back; then with a bit that is turned. `hidden`:
- * encrypted, else with a tag alone. */
+/* In both directions: from our own cipher to libcrypto's, and back; then with a flipped bit.
+ * `hidden`: encrypted, else only with a tag. */
 static void both(size_t bytes, crypto_key *seals, crypto_key *opens, const uint8_t *key,
                  bool hidden)
 {
@@ -110,7 +111,7 @@ static void both(size_t bytes, crypto_key *seals, crypto_key *opens, const uint8
         CHECK(!chacha_open(key, nonce, theirs, bytes, hidden, tag));
         theirs[at] ^= 0x40;
     }
-    // what was refused is as it was
+    // a refused text is unchanged
     CHECK(chacha_open(key, nonce, theirs, bytes, hidden, tag) && memcmp(theirs, in, bytes) == 0);
     nonce[SEAL_NONCE - 1]++;
     CHECK(!chacha_open(key, nonce, theirs, bytes, hidden, tag));

@@ -1,10 +1,10 @@
-/* comm/collective: what every rank ends up with, for uneven and empty shares, against sums written
- * out here; and the bytes that each hands to the transport. */
+/* comm/collective: the results of each rank, for uneven and empty shares, compared with sums
+ * computed here; and the bytes that each rank passes to the transport. */
 #include "rankcase.h"
 
 enum { MOST = 40000 };
 
-// contribution of a rank: no two ranks or elements alike, sums of them round in f32
+// contribution of a rank: all ranks and elements differ, and their sums are rounded in f32
 static float value(int rank, int64_t i)
 {
     return (float)(1 + rank) * 0.1f + (float)((i * 2654435761u + 12345) % 1000) * 1e-3f;
@@ -75,8 +75,8 @@ static mr_status expect(int64_t got, int64_t want, const char *what)
 static mr_status reduces_everywhere(rank_case *c)
 {
     static const mr_dtype dtypes[] = {MR_F64, MR_F32, MR_BF16, MR_I64, MR_I32};
-    // one hop, two, more, nothing; and shares that are summed in two pieces, the latter in f32: of
-    // the first of them the last piece of each chunk has one element, with 2, 4 and 8 ranks
+    // one hop, two, more, none; and shares that are summed in two pieces, the second in f32: in the
+    // first case the last piece of each chunk has one element, with 2, 4 and 8 ranks
     const int64_t counts[] = {1, 300, 9001, MOST, 0, (1 << 18) + c->size, (1 << 20) + 5000};
     double *x = malloc((size_t)counts[MR_COUNT(counts) - 1] * 4);
     mr_status st = MR_OK;
@@ -158,7 +158,7 @@ static mr_status changes_dtype(rank_case *c)
     MR_TRY(mr_comm_reduce_scatter(c->world, MR_COMM_SUM, MR_BF16, half, counts, MR_F32, wide));
     MR_TRY(mr_comm_reduce_scatter(c->world, MR_COMM_SUM, MR_F32, full, counts, MR_BF16, halves));
     for (int64_t i = 0; i < mine; i++) {
-        // bf16 contributions are not rounded on the way; f32 ones once
+        // bf16 contributions are not rounded on the way; f32 ones are rounded once
         float f = 0;
         for (int r = 0; r < c->size; r++)
             f += mr_bf16_to_f32(mr_f32_to_bf16(value(r, at + i)));
@@ -171,7 +171,7 @@ static mr_status changes_dtype(rank_case *c)
 
 static mr_status exchanges(rank_case *c)
 {
-    // rank a gives rank b (a + 2 b) % 5 bytes, each of value 16 a + b, in 8 bits
+    // rank a sends rank b (a + 2 b) % 5 bytes, each of value 16 a + b, in 8 bits
     int64_t sends[64], receives[64], n_in = 0, n_out = 0;
     uint8_t in[320], out[320];
     for (int r = 0; r < c->size; r++) {
@@ -202,7 +202,7 @@ static mr_status tells(rank_case *c)
 
 static mr_status passes_on(rank_case *c)
 {
-    // around the circle, from rank 0 back to it
+    // around the ring, from rank 0 back to it
     int32_t token = 7;
     int next = (c->rank + 1) % c->size, last = (c->rank + c->size - 1) % c->size;
     if (c->rank)
@@ -218,7 +218,7 @@ static mr_status passes_on(rank_case *c)
 
 static mr_status counts_bytes(rank_case *c)
 {
-    // the table of ZeRO: 2 (W - 1) / W of what is reduced
+    // the table of ZeRO: 2 (W - 1) / W of the reduced bytes
     enum { N = 12 * 5 * 7 * 100 };
     float *x = calloc(N, sizeof *x);
     mr_comm_count_reset(c->world);
@@ -310,7 +310,7 @@ int main(void)
     CHECK(strstr(cases[1].text, "rank 0 sends 12 bytes to this rank, 1, which expects 16") != NULL);
     free(cases);
     collectives(5);
-    // each on a host of its own, then two on each, where the last one is alone
+    // each on a host of its own, then two on each host, where the last rank is alone
     rank_host = 1, collectives(3);
     rank_host = 2, collectives(5);
     ranks_succeed(16, exchanges, NULL);

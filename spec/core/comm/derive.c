@@ -1,4 +1,4 @@
-/* comm/derive: HMAC-SHA-256 and HKDF as their RFCs have them. */
+/* comm/derive: HMAC-SHA-256 and HKDF as in their RFCs. */
 #include "check.h"
 #include "comm/seal.h"
 
@@ -31,7 +31,7 @@ static void hmac(void)
     same(out, sizeof out, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
-/* Lengths at which the padding of SHA-256 takes another block: each is the key of the next, so one
+/* Lengths at which the padding of SHA-256 needs another block: each is the key of the next, so one
  * wrong value makes the last one wrong. Ref: Python 3.11, hmac. */
 static void lengths(void)
 {

@@ -1,5 +1,5 @@
-/* comm/group: splits by color and key, lanes that two threads use at once, worlds of different
- * programs. */
+/* comm/group: splits by color and key, lanes that two threads use at the same time, worlds of
+ * different programs. */
 #include "rankcase.h"
 
 enum { N = 6 };
@@ -11,7 +11,7 @@ static mr_status expect(int got, int want, const char *what)
 
 static mr_status splits(rank_case *c)
 {
-    // even and odd ranks, the last first; rank 5 stays out
+    // even and odd ranks, the last first; rank 5 is in no group
     mr_comm *part, *none;
     int color = c->rank == 5 ? -1 : c->rank % 2;
     MR_TRY(mr_comm_split(c->world, color, -c->rank, 0, &part));
@@ -101,7 +101,7 @@ static void programs(void)
     rank_case *cases = ranks_run(4, nothing, NULL, options);
     for (int r = 0; r < 4; r++) {
         CHECK_INT(cases[r].st, MR_E_NODE);
-        // every rank knows, or was told
+        // each rank has detected it or was notified
         CHECK(strstr(cases[r].text, "rank 2 runs another program than rank 0") != NULL);
     }
     free(cases);
@@ -114,7 +114,7 @@ static void wrong_lane(void)
     CHECK_FAILS(mr_comm_split(c, 0, 0, MR_TRANSPORT_LANES, &part), MR_E_USAGE,
                 "lane is 2; expected 0 to 1");
     CHECK_OK(mr_comm_split(c, 0, 0, 0, &part));
-    // a group outlives its world, and says so
+    // a group outlives its world, and reports so
     mr_comm_free(c);
     CHECK_FAILS(mr_comm_barrier(part, 0), MR_E_USAGE,
                 "the world of ranks has ended: it was closed");

@@ -1,5 +1,6 @@
-/* comm/messages: ranks that do not agree are told who, which call and what; no rank waits past the
- * deadline, and a world in which a call failed is over for all. Covers: core/comm/plugin.c */
+/* comm/messages: when ranks disagree, the error names the rank and both calls; no rank waits past
+ * the deadline, and after a failed call the world is over for all ranks.
+ * Covers: core/comm/plugin.c */
 #include "rankcase.h"
 
 #include <stdatomic.h>
@@ -79,7 +80,7 @@ static mr_status wants_more(mr_comm *c)
     return mr_comm_all_to_all(c, MR_U8, in, ones, out, more);
 }
 
-// three elements in all, of which those ranks have none that are asked for them
+// three elements in all, of which the ranks asked for have none
 static mr_status gathers_from_one(mr_comm *c)
 {
     float all[3];
@@ -105,7 +106,7 @@ static mr_status shares_for_another(mr_comm *c)
     return mr_comm_reduce_scatter(c, MR_COMM_SUM, MR_F32, x, counts, MR_F32, own);
 }
 
-/* At least `least` ranks fail; one of them says `part`. */
+/* At least `least` ranks fail; one of their errors contains `part`. */
 static void fail(odd o, int least, bool check, mr_status code, const char *part)
 {
     mr_comm_options options[N] = {{.deadline_s = 120, .check = check},
@@ -126,7 +127,7 @@ static void fail(odd o, int least, bool check, mr_status code, const char *part)
 
 static void disagreements(void)
 {
-    // told by the ranks that meet, and by name when calls are compared before they are made
+    // reported by the ranks that meet, and by name when calls are compared before they are made
     fail((odd){reduces, gathers}, 3, false, MR_E_NODE, "rank 1 is at all_gather 0 (3 f32)");
     fail((odd){reduces, gathers}, 3, true, MR_E_NODE,
          "rank 1 makes the call all_gather 0 (3 f32), while rank 0 and most others make all_reduce "
@@ -142,7 +143,7 @@ static void disagreements(void)
     fail((odd){reduces, largest}, 3, false, MR_E_NODE, "is at all_reduce 0 max (3 f32)");
     fail((odd){gives_little, wants_more}, 1, false, MR_E_SHAPE,
          "rank 0 sends 1 bytes to this rank, 1, which expects 2");
-    // those who have nothing say so, and are not waited for
+    // ranks with nothing to send report so, and no rank waits for them
     fail((odd){gathers_from_one, gathers_from_another}, 3, false, MR_E_SHAPE,
          "sends 0 bytes to this rank, 0, which expects 12");
     fail((odd){shares_for_one, shares_for_another}, 1, false, MR_E_SHAPE,

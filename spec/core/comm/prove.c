@@ -1,6 +1,6 @@
-/* comm/prove: two ranks and a stranger between them, who hands on what they say and changes it:
- * during the rendezvous, and in the middle of a run. Rank 0 listens at 127.0.0.1, the stranger at
- * the same port of 127.0.0.2, where rank 1 calls. */
+/* comm/prove: two ranks and an attacker between them, who forwards their messages and changes them
+ * during the rendezvous or in the middle of a run. Rank 0 listens at 127.0.0.1, the attacker at the
+ * same port of 127.0.0.2, to which rank 1 connects. */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"
@@ -21,7 +21,7 @@ enum {
     WHOLE = HEAD + BYTES + SEAL_TAG
 };
 
-/* What the stranger does. */
+/* What the attacker does. */
 typedef enum deed {
     LISTENS,
     WAITS,
@@ -46,21 +46,21 @@ typedef struct scene {
     deed deed;
     size_t at; /* the byte that is flipped during the rendezvous */
     int port, listener;
-    atomic_bool armed; /* messages follow, and nothing is on its way */
-    atomic_bool seen;  /* what they are made of has passed the stranger */
+    atomic_bool armed; /* messages follow, and none is on its way */
+    atomic_bool seen;  /* what they consist of has passed the attacker */
     atomic_bool over;
     mr_status st[2];
     char text[2][1024];
 } scene;
 
-/* ---- the stranger ---- */
+/* ---- the attacker ---- */
 
 typedef struct call {
     scene *s;
     int fd[2]; /* of rank 1, of rank 0 */
     int link;
     size_t passed[2];
-    uint8_t kept[2][4 * WHOLE]; /* of messages, by who sends them */
+    uint8_t kept[2][4 * WHOLE]; /* of messages, by sender */
     size_t n_kept[2];
 } call;
 
@@ -77,7 +77,7 @@ static bool put_all(int fd, const uint8_t *data, size_t n)
 
 static const uint8_t pattern[] = "gradients";
 
-/* The two messages of rank 1 are there: hand them on, in the stranger's way. */
+/* The two messages of rank 1 have arrived: forwards them in the attacker's way. */
 static bool meddle(call *c)
 {
     uint8_t *m = c->kept[0];
@@ -96,7 +96,7 @@ static bool meddle(call *c)
     return put_all(to, m, 2 * WHOLE);
 }
 
-/* Is byte `at` of the piece that a side says in the rendezvous the one to flip? */
+/* Is byte `at` of the piece that a side sends in the rendezvous the one to flip? */
 static void flip(call *c, int side, uint8_t *data, size_t n)
 {
     const scene *s = c->s;
@@ -127,7 +127,7 @@ static bool hand_on(call *c, int side)
     c->passed[side] += (size_t)n;
     if (!atomic_load(&s->armed) || c->link != 0 || s->deed == LISTENS || s->deed >= DEEDS)
         return put_all(c->fd[1 - side], data, (size_t)n);
-    // what rank 0 sends goes on, and is kept; what rank 1 sends waits until it is all there
+    // what rank 0 sends is forwarded and kept; what rank 1 sends waits until all of it has arrived
     const size_t before = c->n_kept[side];
     const size_t room = sizeof c->kept[side] - before, k = MR_MIN((size_t)n, room);
     memcpy(c->kept[side] + before, data, k);
@@ -162,7 +162,7 @@ static int dial(int port)
                                    .sin_port = htons((uint16_t)port),
                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    // rank 0 may have gone: then rank 1 hears the end of it
+    // rank 0 may have ended: then rank 1 sees the end of the connection
     if (connect(fd, (const struct sockaddr *)&at, sizeof at) != 0)
         shutdown(fd, SHUT_RDWR);
     return fd;
@@ -197,7 +197,7 @@ static mr_status talk_to_other(scene *s, mr_comm *world)
     for (size_t i = 0; i < sizeof x; i++)
         x[i] = pattern[i % (sizeof pattern - 1)];
     MR_TRY(mr_comm_barrier(world, 0));
-    // rank 0 has got all of the barrier; rank 1 sends nothing before it says so
+    // rank 0 has received all of the barrier; rank 1 sends nothing before it reports so
     if (rank == 0)
         atomic_store(&s->armed, true);
     while (!atomic_load(&s->armed))
@@ -230,7 +230,7 @@ static void *run_rank(void *arg)
         st = mr_comm_world(transport, &options, &world);
     if (st == MR_OK)
         st = talk_to_other(s, world);
-    // rank 0 stays to hear that rank 1 leaves
+    // rank 0 stays to receive the message that rank 1 leaves
     if (st == MR_OK && s->deed == FLIPS_WORD && rank == 0)
         while ((st = comm_look(transport, -1, "")) == MR_OK)
             sched_yield();
@@ -243,7 +243,8 @@ static void *run_rank(void *arg)
     return NULL;
 }
 
-/* Two ranks, with a stranger at the address that rank 1 is given, at the same port (or another). */
+/* Two ranks, with an attacker at the address that rank 1 connects to, at the same port (or
+ * another). */
 static scene run(deed what, size_t at, const char *secret, bool same_port)
 {
     scene s = {.deed = what, .at = at};
@@ -287,16 +288,17 @@ static void both_say(const scene *s, const char *part)
 
 static void in_a_run(void)
 {
-    // who only hands on sees nothing of what is said, where ranks encrypt
+    // an attacker who only forwards cannot read messages when ranks encrypt
     scene s = run(LISTENS, 0, "spec", true);
     if (!CHECK(s.st[0] == MR_OK && s.st[1] == MR_OK && s.seen == !hides))
         printf("rank 0: %s; rank 1: %s\n", s.text[0], s.text[1]);
-    // a stranger who waits for both messages, and changes nothing
+    // an attacker who waits for both messages, and changes nothing
     s = run(WAITS, 0, "spec", true);
     CHECK(s.st[0] == MR_OK && s.st[1] == MR_OK);
     for (deed d = FLIPS_HEAD; d < CUTS; d++) {
         s = run(d, 0, "spec", true);
-        // the stranger may hand on the end of a lane before what rank 0 has said on another line
+        // the attacker may forward the end of a lane before what rank 0 has sent on another
+        // connection
         if (strstr(s.text[1], "rank 0 has left the world"))
             memcpy(s.text[1], s.text[0], sizeof s.text[1]);
         both_say(&s, "data from rank 1 at 127.0.0.1 on lane 0 failed authentication: record");
@@ -309,7 +311,7 @@ static void in_a_run(void)
         strstr(s.text[0], "rank 1 at 127.0.0.1 sent a control message that failed authentication"));
 }
 
-/* Whatever a stranger changes of what is said before there are keys, the rendezvous fails. */
+/* The rendezvous fails whatever an attacker changes in messages before there are keys. */
 static void during_rendezvous(void)
 {
     static const struct {
@@ -324,13 +326,13 @@ static void during_rendezvous(void)
             if (!CHECK(s.st[0] == MR_E_NODE && s.st[1] == MR_E_NODE))
                 printf("deed %d, byte %zu\n", said[i].what, at);
         }
-    // a stranger who holds another port
+    // an attacker who owns another port
     scene s = run(LISTENS, 0, "spec", false);
     both_say(&s, "the connection was made to another port than that of the rank");
     CHECK(!s.seen);
 }
 
-/* Keys are of one connection and one way, and of both ends. */
+/* Keys belong to one connection and one direction, and depend on both ends. */
 static void keys(void)
 {
     talk t = {.asked = {PROVE_MAGIC, {1}}, .said = {.rank = 1, .link = 0}, .got = {.rank = 0}};
@@ -347,7 +349,7 @@ static void keys(void)
     CHECK(memcmp(hello, answer, sizeof hello) != 0);
     for (size_t byte = 0; byte < sizeof t; byte++) {
         ((uint8_t *)&t)[byte] ^= 1;
-        // a proof is of all that stands before it
+        // a proof covers all messages before it
         prove_hello("spec", &t, proof);
         CHECK_INT(memcmp(hello, proof, sizeof proof) != 0, byte < offsetof(talk, said.proof));
         prove_answer("spec", &t, proof);

@@ -1,5 +1,5 @@
-/* comm/seal: records of one way of a connection. With libcrypto and without, as the environment
- * says: chacha.c has that both give the same bytes. */
+/* comm/seal: records of one direction of a connection, with libcrypto and without, as the
+ * environment says. chacha.c shows that both give the same bytes. */
 #include "check.h"
 #include "comm/seal.h"
 
@@ -27,14 +27,14 @@ static void records(bool hides)
     seal_begin(&out, from, true, hides), seal_begin(&in, from, false, hides);
     for (int i = 0; i < 3; i++)
         CHECK_OK(seals(&out, text, record[i]));
-    // the same text is another record each time, and shows where it is not hidden
+    // the same text makes another record each time, and is readable when it is not encrypted
     CHECK(memcmp(record[0], record[1], RECORD) != 0);
     CHECK(memcmp(record[0] + BYTES, record[1] + BYTES, SEAL_TAG) != 0);
     CHECK_INT(memcmp(record[0], text, BYTES) == 0, !hides);
     CHECK_INT(memcmp(record[0], record[1], BYTES) == 0, !hides);
     CHECK_OK(opens(&in, record[0], got));
     CHECK(memcmp(got, text, BYTES) == 0);
-    // repeated, left out, of another way; each try takes a number
+    // repeated, left out, of the other direction; each attempt uses up a number
     const seal_way at_one = in;
     CHECK_FAILS(opens(&in, record[0], got), MR_E_NODE, "record 1 was changed");
     in = at_one;
@@ -56,8 +56,8 @@ static void records(bool hides)
     seal_end(&out), seal_end(&in), seal_end(&other);
 }
 
-/* The nonce is the iv and the number, big-endian, as RFC 8446 5.3 has it: no two numbers that
- * differ in any byte give the same record. */
+/* The nonce combines the iv and the number, big-endian, as in RFC 8446 5.3: two numbers that differ
+ * in any byte give different records. */
 static void numbers(void)
 {
     seal_way w;

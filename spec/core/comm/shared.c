@@ -1,5 +1,4 @@
-/* comm/shared: the memory that ranks share, and what comes through a descriptor that holds
- * something else. */
+/* comm/shared: the memory that ranks share, and descriptors of something else. */
 #include "rankcase.h"
 
 #include <fcntl.h>
@@ -20,7 +19,7 @@ static void segments(void)
                 "not the shared memory of 4 ranks");
     CHECK_FAILS(mr_segment_join(mr_segment_fd(m), 0, 2, &transport), MR_E_NODE,
                 "not the shared memory of 2 ranks");
-    // what one mapping says the other sees
+    // what one mapping writes the other reads
     char text[64];
     CHECK_OK(mr_segment_join(mr_segment_fd(m), 0, 3, &transport));
     CHECK(!transport->ops->left(transport, 2) &&
@@ -43,7 +42,7 @@ static void strangers(void)
 {
     mr_transport *transport;
     mr_segment *cut;
-    // memory that is shorter than it says
+    // memory that is shorter than its head says
     CHECK_OK(mr_segment_new(2, &cut));
     CHECK_INT(ftruncate(mr_segment_fd(cut), 1 << 16), 0);
     CHECK_FAILS(mr_segment_join(mr_segment_fd(cut), 0, 2, &transport), MR_E_NODE,

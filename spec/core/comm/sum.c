@@ -1,5 +1,5 @@
-/* comm/sum: sums go in the order of ranks and round once. Blocks and tails of every dtype are in
- * spec/core/comm/collective.c. */
+/* comm/sum: sums go in the order of ranks and are rounded once. Blocks and tails of all dtypes are
+ * in spec/core/comm/collective.c. */
 #include "comm/room.h"
 #include "check.h"
 
@@ -18,7 +18,7 @@ int main(void)
     uint16_t x[1] = {mr_f32_to_bf16(1)}, y[1] = {mr_f32_to_bf16(0.00390625f)}, sum[1];
     comm_sum(MR_COMM_SUM, MR_BF16, (const void *const[]){x, y, y, y}, 4, 1, MR_BF16, sum);
     CHECK_NEAR(mr_bf16_to_f32(sum[0]), 1.015625, 0);
-    // whole numbers wrap around
+    // integers wrap around
     int64_t big[1] = {INT64_MAX}, one[1] = {1}, wrapped[1];
     comm_sum(MR_COMM_SUM, MR_I64, (const void *const[]){big, one}, 2, 1, MR_I64, wrapped);
     CHECK(wrapped[0] == INT64_MIN);

@@ -1,7 +1,7 @@
-/* comm/tcp: ranks that share no memory: a peer that vanishes, sends what is no frame or another
- * run's, ends the world of all with a reason, with a secret and without; strangers change nothing.
- * What calls give over this transport is in collective.c, group.c and messages.c. Covers:
- * core/comm/rendezvous.c core/comm/links.c core/comm/socket.c */
+/* comm/tcp: ranks that share no memory. A peer that vanishes, or sends no frame or another run's,
+ * ends the world of all ranks with a reason, with a secret and without; strangers change nothing.
+ * Results of calls over this transport are in collective.c, group.c and messages.c.
+ * Covers: core/comm/rendezvous.c core/comm/links.c core/comm/socket.c */
 #define _GNU_SOURCE
 #include "comm/prove.h"
 #include "comm/room.h"
@@ -32,7 +32,7 @@ static mr_tcp_place place_of(int rank, int port)
                           .deadline_s = 60};
 }
 
-/* ---- a rank that goes wrong after the rendezvous ---- */
+/* ---- a rank that fails after the rendezvous ---- */
 
 typedef enum how {
     CLOSES,
@@ -58,7 +58,7 @@ static void say(const bad_rank *b, int link, const void *data, size_t bytes)
             CHECK_INT(send(b->links[r].fd[link], data, bytes, MSG_NOSIGNAL), bytes);
 }
 
-/* The same as a rank of the run says it. */
+/* The same, sent by a rank of the run. */
 static void say_well(bad_rank *b, int link, const void *data, size_t bytes)
 {
     uint8_t record[sizeof(tcp_word) + SEAL_TAG];
@@ -107,7 +107,7 @@ static void *run_bad_rank(void *arg)
         break;
     case STOPS_IN_FRAME: say(b, 0, &frame, 8); break;
     }
-    // it stays until the others have gone, but where it is its end that they are to find
+    // it stays until the others have gone, unless they are to notice its end
     const bool goes = b->how == CLOSES || b->how == STOPS_IN_FRAME || b->how == GIVES_UP_AND_CLOSES;
     for (int r = 0; r < 2 && !goes; r++) {
         struct pollfd p = {b->links[r].fd[LINK_CONTROL], POLLIN, 0};
@@ -121,7 +121,7 @@ static void *run_bad_rank(void *arg)
     return NULL;
 }
 
-/* While this is set, the threads that listen for ranks hear nothing but that they are to end. */
+/* While this is set, the threads that listen for ranks get only the request to end. */
 static atomic_bool late;
 int epoll_wait(int fd, struct epoll_event *events, int most, int ms)
 {
@@ -142,7 +142,7 @@ typedef struct good_rank {
     char text[1024];
 } good_rank;
 
-/* A message that takes several records, and ends within one. */
+/* A message that needs several records, and ends within one. */
 static mr_status add_up(mr_comm *world)
 {
     enum { COUNT = 300007 };
@@ -177,7 +177,7 @@ static void *run_good_rank(void *arg)
     return NULL;
 }
 
-/* Ranks 0 and 1 fail, and some one of them says `part`. */
+/* Ranks 0 and 1 fail, and an error of one of them contains `part`. */
 static void fail(how how, const char *part)
 {
     bad_rank b = {.how = how};
@@ -209,7 +209,7 @@ static void bad_ranks(void)
     fail(SAYS_GARBAGE, secret ? "sent a control message that failed authentication"
                               : "sends control messages of another run");
     fail(GIVES_UP, "rank 2 gave up: the disk is full");
-    // its lanes end, and what it has said lies unheard beside them
+    // its lanes end, and unread data lies in their connections
     atomic_store(&late, true);
     fail(GIVES_UP_AND_CLOSES, "rank 2 gave up: the disk is full");
     atomic_store(&late, false);
@@ -249,7 +249,7 @@ static void strangers(void)
     good_rank good[N];
     int listener, port;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &port));
-    // one asks for a page, one says nothing, one is gone at once, one sends half of a hello
+    // one asks for a page, one sends nothing, one leaves at once, one sends half of a hello
     int web = call(port), silent = call(port), half = call(port);
     close(call(port));
     CHECK_INT(send(web, "GET / HTTP/1.0\r\n\r\n", 18, 0), 18);
@@ -266,7 +266,7 @@ static void soon(mr_tcp_place *p)
     p->deadline_s = 20;
 }
 
-/* More callers that say nothing than rank 0 listens to at once. */
+/* More silent callers than rank 0 accepts at the same time. */
 static void crowd(void)
 {
     enum { CALLERS = 400 };
@@ -283,7 +283,7 @@ static void crowd(void)
         close(callers[i]);
 }
 
-/* Callers that come without end during the rendezvous, and say nothing. */
+/* Endless silent callers during the rendezvous. */
 typedef struct flood {
     int port;
     atomic_bool over;
@@ -329,7 +329,7 @@ static void flooded(void)
             printf("rank %d: %s\n", r, good[r].text);
 }
 
-/* The socket at which this process listens besides `other`, as soon as there is one. */
+/* The socket at which this process listens in addition to `other`, once there is one. */
 static int find_listener(int other)
 {
     for (int fd = 3;; fd = fd < 1024 ? fd + 1 : 3) {
@@ -340,7 +340,7 @@ static int find_listener(int other)
     }
 }
 
-/* The first connection from rank 2 to rank 1 is lost on its way, to one who stands there. */
+/* The first connection from rank 2 to rank 1 is lost on its way, to an attacker. */
 static void lost_connection(void)
 {
     good_rank good[N];
@@ -354,7 +354,7 @@ static void lost_connection(void)
     good[0].place.listener = listener;
     pthread_create(&threads[0], NULL, run_good_rank, &good[0]);
     pthread_create(&threads[1], NULL, run_good_rank, &good[1]);
-    // rank 1 listens, and lets no rank in before rank 2 has come to rank 0
+    // rank 1 listens, and accepts no rank before rank 2 has connected to rank 0
     int other = find_listener(listener), stranger;
     CHECK_INT(getsockname(other, (struct sockaddr *)&at, &n), 0);
     CHECK_INT(shutdown(other, SHUT_RD), 0);
@@ -364,7 +364,7 @@ static void lost_connection(void)
     CHECK_INT(poll(&p, 1, -1), 1);
     int lost = accept(stranger, NULL, NULL);
     close(stranger);
-    // it is rank 1's to close: the thread sanitizer would call what another does with it a race
+    // rank 1 closes it: the thread sanitizer would call another thread's use of it a race
     CHECK_INT(syscall(SYS_bind, other, &at, n), 0);
     CHECK_INT(syscall(SYS_listen, other, SOMAXCONN), 0);
     close(lost);
@@ -403,8 +403,8 @@ static void put(int fd, const void *data, size_t n)
     CHECK_INT(send(fd, data, n, MSG_NOSIGNAL), n);
 }
 
-/* Rank 0 alone, and its callers: each is asked something else, so a hello that was heard
- * before opens nothing; one that comes in two parts is judged when it is whole. */
+/* Rank 0 alone, and its callers. Each gets another challenge, so a recorded hello opens nothing;
+ * one that arrives in two parts is judged when it is complete. */
 static void callers_prove(void)
 {
     good_rank zero = {.place = place_of(0, 0)};
@@ -438,7 +438,7 @@ static void callers_prove(void)
         close(caller);
     }
     put(one, &h, sizeof h - sizeof h.proof);
-    // who calls behind it has gone, so that the part has been looked at
+    // a caller after it has left, so the part has been read
     int three = call(port);
     get(three, &third, sizeof third), put(three, "GET / HTTP/1.0\r\n", 16);
     CHECK_INT(recv(three, &end, 1, 0), 0);
@@ -452,7 +452,7 @@ static void callers_prove(void)
     CHECK(strstr(zero.text, "rank 1 at 127.0.0.1 ended during the rendezvous") != NULL);
 }
 
-/* One that calls on some of its links and not on all has not come. */
+/* A rank that connects on some of its links and not on all has not connected. */
 static void half_a_rank(void)
 {
     good_rank zero = {.place = place_of(0, 0)};
@@ -477,7 +477,7 @@ static void half_a_rank(void)
     close(fd[0]), close(fd[LINK_CONTROL]);
 }
 
-/* What the host of rank 0 tells it while it looks whether a rank is still there. */
+/* What the host of rank 0 sends while rank 0 checks whether a rank still exists. */
 static _Atomic(mr_segment *) report;
 ssize_t recv(int fd, void *data, size_t n, int flags)
 {
@@ -500,7 +500,7 @@ static void *come_and_go_as_2(void *port)
     return NULL;
 }
 
-/* Rank 1, beside rank 0, dies before it comes, and rank 2 goes because of it. */
+/* Rank 1, next to rank 0, dies before it connects, and rank 2 ends because of it. */
 static void causes_come_first(void)
 {
     mr_tcp_place zero = place_of(0, 0);
@@ -520,7 +520,7 @@ static void causes_come_first(void)
     mr_segment_free(host);
 }
 
-/* Take the call of rank 1 and answer it; the connection. */
+/* Accepts the call of rank 1 and answers it; returns the connection. */
 static int answer_1(int listener, bool knows, answer a)
 {
     talk t = {.asked = {PROVE_MAGIC, {8, 9}}};
@@ -538,7 +538,7 @@ static int answer_1(int listener, bool knows, answer a)
     return fd;
 }
 
-/* Who stands where rank 0 should be and welcomes rank 1 is not believed: rank 1 calls again. */
+/* Rank 1 does not believe an attacker at rank 0's address that welcomes it, and calls again. */
 static void stand_in(bool knows, int rank)
 {
     good_rank one;
@@ -586,7 +586,7 @@ static void away(mr_tcp_place *p)
         p->rank = N; // there is no such rank, so it fails before it calls
 }
 
-/* Rank 2 is told `reason`, the others that it has not come. */
+/* Rank 2 gets `reason`, the others an error that it has not connected. */
 static void refuse(void (*more)(mr_tcp_place *), const char *reason, const char *missing)
 {
     good_rank good[N];
@@ -676,7 +676,7 @@ static void addresses(void)
             printf("rank %d: %s\n", r, good[r].text);
 }
 
-/* Can anyone connect to this port of an address of this host? */
+/* Can a client connect to this port of an address of this host? */
 static bool answers(const char *host, int port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -687,7 +687,7 @@ static bool answers(const char *host, int port)
     return good;
 }
 
-/* Stands before the C library's: a host where IPv6 is switched off. */
+/* Replaces the C library's function: a host on which IPv6 is switched off. */
 static bool only_four;
 int socket(int family, int type, int protocol)
 {
@@ -698,7 +698,7 @@ int socket(int family, int type, int protocol)
     return (int)syscall(SYS_socket, family, type, protocol);
 }
 
-/* IPv4 alone is listened at, at the next port where the first one is taken. */
+/* Rank 0 listens on IPv4 alone, at the next port when the first one is in use. */
 static void without_six(void)
 {
     enum { PORTS = 20 };
@@ -717,7 +717,7 @@ static void here_alone(mr_tcp_place *p)
     p->host = "127.0.0.3", p->listen = "127.0.0.3";
 }
 
-/* Ranks listen where they are asked to, and only during the rendezvous. */
+/* Ranks listen at the requested address, and only during the rendezvous. */
 static void listening(void)
 {
     static const char *const where[] = {NULL, "", "lo", "localhost", "127.0.0.3"};
@@ -765,7 +765,7 @@ static void no_partner(void)
     CHECK_FAILS(mr_tcp_transport(&p, NULL, &transport), MR_E_USAGE, "port is 65536");
 }
 
-/* ---- a link that carries nothing ---- */
+/* ---- a link that drops all packets ---- */
 
 static const mr_clock *usual;
 static int64_t began_ns;
@@ -781,7 +781,8 @@ static void take_line(void *user, mr_log_level level, const char *line)
     snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
 }
 
-/* A rendezvous fails within `least` to `most` seconds, says `part`, and has logged `line`. */
+/* A rendezvous fails within `least` to `most` seconds, its error contains `part`, and it has logged
+ * `line`. */
 static void rendezvous_fails(mr_tcp_place p, double least, double most, const char *part,
                              const char *line)
 {
@@ -797,8 +798,9 @@ static void rendezvous_fails(mr_tcp_place p, double least, double most, const ch
         printf("logged '%s', expected '%s' once\n", logged, line);
 }
 
-/* A second passes in a hundredth. Where rank 0's host listens before any rank starts, a link that
- * carries nothing is known after 10 s; else a rank says whom it waits for, and waits on. */
+/* A second passes in a hundredth. When rank 0's host listens before any rank starts, a link that
+ * drops all packets is detected after 10 s; otherwise a rank reports for whom it waits, and
+ * continues to wait. */
 static void far_away(void)
 {
     int listener, port;
@@ -818,12 +820,12 @@ static void far_away(void)
     p.host = "localhost", p.ports = 2, p.deadline_s = 60;
     rendezvous_fails(p, 60, 400, "Connection refused; try: use a name or address (addr=)",
                      "it tries again");
-    // rank 0's host listens, rank 0 is not there yet
+    // rank 0's host listens, rank 0 has not started yet
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &listener, &p.port));
     p.ports = 1;
     rendezvous_fails(p, 60, 400, "it does not answer", "it tries again");
     close(listener);
-    // two of three do not come
+    // two of three do not connect
     p = place_of(0, 0), p.deadline_s = 60;
     CHECK_OK(mr_tcp_listen(NULL, 0, 1, &p.listener, &port));
     rendezvous_fails(p, 60, 400, "rank 1, 2 of 3 has not connected in 60 s",

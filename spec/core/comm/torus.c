@@ -1,5 +1,5 @@
-/* comm/torus: two hops give each rank its chunk, by its number, and bring all chunks back; node
- * sums are f32. */
+/* comm/torus: in two hops each rank gets its chunk, by its number, and all chunks are gathered
+ * again; sums within a host are f32. */
 #include "rankcase.h"
 
 static float value(int rank, int64_t i)
@@ -21,7 +21,7 @@ static mr_status two_hops(rank_case *c)
     mr_status st = mr_torus_chunk(t) == mine
                        ? mr_torus_reduce_scatter(t, MR_COMM_SUM, MR_F32, x, chunk, MR_F32, own)
                        : mr_fail(MR_E_FAIL, "owns chunk %d, expected %d", mr_torus_chunk(t), mine);
-    // within the node all but one part of `local`, then of that all but one of `nodes`
+    // within the host all but one part of `local`, then of that all but one of `nodes`
     int64_t bytes = mr_comm_counted(c->world, MR_COMM_REDUCE_SCATTER).bytes;
     int64_t want = total / local * (local - 1) * 4 + total / c->size * (nodes - 1) * 4;
     if (st == MR_OK && bytes != want)

@@ -1,4 +1,4 @@
-/* spec: what GPUs say of themselves, by a stand-in for NVML. Licence: Apache-2.0 */
+/* spec: the state of GPUs, read from a substitute for NVML. Licence: Apache-2.0 */
 #include "check.h"
 #include "moonreel/gpu.h"
 
@@ -47,7 +47,7 @@ static void reasons_to_be_slow(void)
                  {"slow=0x88", MR_GPU_SLOW_BRAKE},
                  {"slow=0x8", MR_GPU_SLOW_HARDWARE},
                  {"slow=0x24", MR_GPU_SLOW_POWER | MR_GPU_SLOW_HEAT},
-                 {"slow=0x112", 0}}; // clocks somebody set, sync boost, display
+                 {"slow=0x112", 0}}; // clocks set by a user, sync boost, display
     for (size_t i = 0; i < MR_COUNT(cases); i++) {
         mr_gpus *gpus = open_scene(cases[i].scene);
         mr_gpu_state s;

@@ -1,5 +1,5 @@
-/* graph/build and store: shapes, offsets and places that no graph may have are refused where they
- * are asked for, with names.
+/* graph/build and store: invalid shapes, offsets and places are refused when they are requested,
+ * with names.
  * Covers: core/graph/store.c */
 #include "check.h"
 #include "moonreel/graph.h"
@@ -57,7 +57,7 @@ static void regions(void)
     mr_graph_free(g);
 }
 
-/* A view of a view of a parameter knows its first element, and its first byte. */
+/* A view of a view of a parameter has the right first element and first byte. */
 static void views(void)
 {
     mr_params *p = NULL;
@@ -80,7 +80,7 @@ static void views(void)
     mr_params_free(p);
 }
 
-/* A row that writes over its input may not do so to a constant, also not through a view. */
+/* An op that overwrites its input may not do so to a constant, also not through a view. */
 static void constants(void)
 {
     float data[4] = {1, 2, 3, 4};
@@ -113,7 +113,7 @@ static void strangers(void)
     mr_graph_free(g);
 }
 
-/* The queue in force goes into each node; setup and the sums of gradients stay on compute. */
+/* The current queue is stored in each node; setup and the sums of gradients stay on compute. */
 static void queues(void)
 {
     mr_graph *g = graph();
@@ -141,7 +141,7 @@ static void queues(void)
     CHECK_OK(mr_graph_set_queue(g, MR_Q_D2H, NULL));
     CHECK_OK(mr_graph_backward(g, z, &x, 1, &dx));
     CHECK_OK(mr_graph_set_queue(g, MR_Q_D2H, &before));
-    CHECK_INT(before, MR_Q_D2H); // as it was before the gradients
+    CHECK_INT(before, MR_Q_D2H); // as before the gradients
     CHECK_OK(mr_graph_output(g, "dx", dx));
     CHECK_OK(mr_graph_finish(g));
     CHECK_FAILS(mr_graph_set_queue(g, MR_Q_H2D, NULL), MR_E_USAGE, "finished");

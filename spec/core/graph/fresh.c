@@ -1,5 +1,5 @@
-/* graph/fresh: with the option every byte of "grad" is written before it is read, whatever the loss
- * depends on, small parameters together; without it none is cleared. */
+/* graph/fresh: with the option all bytes of "grad" are written before they are read, whatever the
+ * loss depends on, small parameters together; without it none is cleared. */
 #include "check.h"
 #include "moonreel/graph.h"
 
@@ -26,7 +26,7 @@ static mr_params *table(void)
     return p;
 }
 
-/* x w' on a side queue, whose row adds to the gradient of w by itself */
+/* x w' on a side queue, whose op adds to the gradient of w by itself */
 static mr_ref product(mr_graph *g, mr_ref w)
 {
     mr_ref x, y;
@@ -72,8 +72,8 @@ static const mr_storage *grad_of(const mr_graph *g, mr_ref x)
     return s && s->kind == MR_REGION && strcmp(s->region, "grad") == 0 ? s : NULL;
 }
 
-/* Walk the nodes: what they write in "grad" is noted, what they read there was written. Returns the
- * ranges that were cleared. */
+/* Walks the nodes and records what they write in "grad"; what they read there must have been
+ * written. Returns the ranges that were cleared. */
 static int walk(const mr_graph *g, char *written)
 {
     int cleared = 0;
@@ -117,19 +117,19 @@ int main(void)
 {
     mr_params *p = table();
     whole(p, 1 << W | 1 << UNUSED | 1 << B | 1 << LAST | 1 << FAR | 1 << END, 3);
-    whole(p, 1 << W | 1 << END, 3); // what lies between the two at the end
-    whole(p, 1 << LAST, 3);         // what lies before and behind it
+    whole(p, 1 << W | 1 << END, 3); // the gap between the two at the end
+    whole(p, 1 << LAST, 3);         // the gaps before and after it
     whole(p, 1 << B, 2);
     whole(p, 1 << END, 2);
 
-    // without fresh what is there stays and is added to
+    // without fresh the old values stay and are added to
     static char written[MOST];
     memset(written, 1, sizeof written);
     mr_graph *g = graph(p, false, 1 << W);
     CHECK_INT(walk(g, written), 0);
     mr_graph_free(g);
 
-    // gradients that ranks share begin at zero in any case
+    // gradients that ranks share start from zero in any case
     OK(mr_params_share(p, &(mr_param_shares){.hop = {{.ranks = 1, .queue = MR_Q_COMM_INTRA}},
                                              .hops = 1,
                                              .gradients = true}));

@@ -57,7 +57,7 @@ static void buckets(void)
         {1, 0, {4 * K}, {0, 320, 384, 100416}},
         // all fit, the end is padded to a chunk for each of three
         {3, 1000000, {6 * K}, {0, 320, 384, 100416}},
-        // a and b fill one exactly, large is alone, c is left
+        // a and b fill one exactly, large is alone, c remains
         {1, 384, {K, 5 * K, 6 * K}, {0, 320, K, 5 * K}},
         {2, 383, {2 * K, 4 * K, 8 * K, 10 * K}, {0, 2 * K, 4 * K, 8 * K}},
     };
@@ -89,7 +89,7 @@ static void buckets(void)
         for (int k = 0; k < n; k++) {
             mr_params_bucket(p, k, &start, &stop);
             CHECK(start == before && stop == cases[i].end[k]);
-            // owners lie side by side, all alike, and each knows what is its own
+            // owners lie next to each other, all alike, and each finds its own part
             for (int r = 0; r < ranks; r++) {
                 int64_t from, to;
                 mr_params_owned(p, k, r, &from, &to);
@@ -120,7 +120,7 @@ static void buckets(void)
     mr_params_free(p);
 }
 
-// matrices lie behind the others, in buckets whose chunks are whole blocks
+// matrices come after the others, in buckets whose chunks are whole blocks
 static void matrices(void)
 {
     enum { BLOCK = 256 };
@@ -188,7 +188,7 @@ static void initial_values(void)
     CHECK(x[7] != again); // another seed, other values
     CHECK_OK(mr_params_add(p, &n, &id));
     CHECK_OK(mr_params_init(p, id, 42, x));
-    // another name, other values: element by element they have nothing to do with each other
+    // another name, other values: they are independent in each element
     static float y[200 * 50];
     mr_param other = row("other", MR_INIT_NORMAL, 0.02, 2, (int64_t[]){200, 50});
     CHECK_OK(mr_params_add(p, &other, &id));
@@ -250,7 +250,7 @@ static void impossible_shapes(void)
     w = row("w", MR_INIT_ZEROS, 0, 2, (int64_t[]){(int64_t)1 << 40, (int64_t)1 << 40});
     CHECK_FAILS(mr_params_add(p, &w, &id), MR_E_SHAPE, "too large");
     CHECK_INT(mr_params_count(p), 0);
-    // an empty one is a parameter, of no values
+    // an empty one is a parameter without values
     w = row("empty", MR_INIT_XAVIER, 0, 2, (int64_t[]){0, 4});
     CHECK_OK(mr_params_add(p, &w, &id));
     CHECK_OK(mr_params_init(p, id, 1, none));

@@ -1,11 +1,10 @@
-/* graph/schedule: on random graphs over random queues every pair of steps that must not overtake
- * each other is ordered, and no wait could be left out; what runs beside what is printed and
- * played. */
+/* graph/schedule: on random graphs over random queues each pair of steps that must not overlap is
+ * ordered, and no wait is redundant; steps that run in parallel are printed and played. */
 #include "queuecase.h"
 
 #include <string.h>
 
-/* ---- what must not overtake, by looking at every pair ---- */
+/* ---- steps that must not overlap, found by looking at all pairs ---- */
 
 static bool share(const mr_graph *g, mr_ref x, mr_ref y)
 {
@@ -97,7 +96,7 @@ static void orders(mr_params *params, uint64_t seed, int side)
     mr_graph_free(g);
 }
 
-/* ---- a step of copies and a collective beside compute ---- */
+/* ---- a step of copies and a collective in parallel with compute ---- */
 
 static mr_ref add(mr_graph *g, mr_queue queue, const char *op, mr_ref a, mr_ref b)
 {
@@ -163,7 +162,7 @@ static void beside(void)
     mr_graph_free(g);
 }
 
-/* A region that is "w" by another name: who writes one is waited for by readers of the other. */
+/* A region that is "w" under another name: readers of the other wait for its writer. */
 static void aliases(void)
 {
     for (int f32 = 0; f32 < 2; f32++) {
@@ -191,7 +190,7 @@ static void aliases(void)
         CHECK_OK(mr_schedule_new(g, NULL, 0, &s));
         CHECK_INT(mr_schedule_at(s, 1)->wait_n, 0);
         mr_schedule_free(s);
-        // who knows the regions says so
+        // a caller who knows the regions passes them
         CHECK_OK(mr_schedule_new(g, (const char *const[]){"other", "master"}, 2, &s));
         CHECK_INT(mr_schedule_at(s, 1)->wait_n, 1);
         mr_schedule_free(s);

@@ -1,7 +1,7 @@
 /* layout/layout: lifetimes of real graphs, checked by walking the nodes. */
 #include "layoutcase.h"
 
-/* Walk the nodes with an owner per granule: what a node reads must still be owned by that
+/* Walks the nodes with an owner for each granule: what a node reads must still be owned by that
  * storage. */
 static void replay(const mr_graph *g, const mr_layout *l, const size_t *workspace)
 {
@@ -28,7 +28,7 @@ static void replay(const mr_graph *g, const mr_layout *l, const size_t *workspac
                     owner[j] = s;
             }
         }
-        // a workspace lies where nothing of this node lies
+        // no tensor of this node overlaps its workspace
         size_t at = mr_layout_workspace(l, i);
         for (size_t j = at / 64; workspace[i] && j < (at + workspace[i] + 63) / 64; j++) {
             for (int k = 0; k < node->n_in; k++)
@@ -59,7 +59,7 @@ static bool touches(const mr_graph *g, int node, int storage)
     return false;
 }
 
-/* No entry lives longer than somebody needs it. */
+/* No entry lives longer than a node needs it. */
 static void lifetimes(const mr_graph *g, const mr_layout *l)
 {
     int nodes = mr_graph_nodes(g);
@@ -101,7 +101,7 @@ static size_t peak_of(bool recompute, bool no_reuse)
     return peak;
 }
 
-/* What is moved to the host's memory has a place there. */
+/* Values that move to host memory have a place there. */
 static void spaces(void)
 {
     mr_graph *g = NULL;

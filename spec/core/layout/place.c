@@ -1,4 +1,4 @@
-/* layout/place: against brute force on small random sets, bound and time on large ones. */
+/* layout/place: compared with brute force on small random sets; bound and time on large ones. */
 #include "check.h"
 #include "moonreel/layout.h"
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static int overlaps(const mr_layout_entry *e, int n)
 }
 
 /* The least peak over all orders of placing each range at its lowest fitting offset: an optimal
- * placement pushed down is of this kind. */
+ * placement pushed down is one of these. */
 static size_t brute(mr_layout_entry *e, int n, int placed, unsigned used, size_t peak, size_t best)
 {
     if (peak >= best)
@@ -101,7 +101,7 @@ static void small_sets(uint64_t seed)
     CHECK(optimal >= total - 2);
 }
 
-/* A training step in outline: `layers` times `ops` forward nodes, some outputs kept until the
+/* The outline of a training step: `layers` times `ops` forward nodes, some outputs kept until the
  * mirrored backward node, short temporaries around both. */
 static int training(mr_layout_entry *e, int layers, int ops, int keep_one_in)
 {
@@ -151,8 +151,8 @@ static void large(int layers, int ops, int keep_one_in, double above)
     mr_free(again);
 }
 
-/* Any lifetimes of n ranges: of some sets the best is far above the bound, and is repaired for
- * long. */
+/* Any lifetimes of n ranges: for some sets the best placement is far above the bound, and takes
+ * long to improve. */
 static void crowded(int n)
 {
     static mr_layout_entry e[640];
@@ -168,8 +168,8 @@ static void crowded(int n)
     note_offsets(e, n);
 }
 
-/* Fixed entries stay where they are; others take the room above and around them, also where too
- * many are there for more than a sweep. */
+/* Fixed entries stay in place; others use the room above and around them, also when there are too
+ * many for more than a sweep. */
 static void fixed(int n, double above)
 {
     enum { FIXED = 32 };
@@ -181,7 +181,7 @@ static void fixed(int n, double above)
         e[i] = (mr_layout_entry){
             .first = first, .last = 1999 - first, .bytes = (size_t)(1 + draw(20)) * 64};
     }
-    // like gradients: made while what was kept for them goes
+    // like gradients: made while the values that they need are freed
     for (int i = 0; i < FIXED; i++)
         e[n + i] = (mr_layout_entry){.first = 1000 + i * 30,
                                      .last = 1999,
@@ -217,13 +217,13 @@ int main(void)
     large(500, 50, 4, 1.025); // 50,000 nodes
     for (int i = 0; i < 300; i++)
         crowded(1 + draw(60));
-    // enough of them that repair reaches its limit
+    // enough of them that the search reaches its limit
     for (int i = 0; i < 4; i++)
         crowded(640);
-    // what is not looked at again is where it would be: this number is that of a routine that asks
-    // every range for every other, from the first on
+    // ranges that are not moved again are already in place: this number comes from a routine that
+    // compares each range with all others
     CHECK_INT(offsets, 5607138806911108910);
-    // a set whose first order is the best of all, and is repaired
+    // a set whose first order is the best of all, although the search runs
     state = 7044;
     crowded(1 + draw(30));
     size_t peak = 1;

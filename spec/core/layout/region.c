@@ -1,5 +1,5 @@
-/* layout/region: a region in the arena - nothing else lies in a range of it from the node that
- * makes it on, or at any time where the graph reads what was there. */
+/* layout/region: a region in the arena. No tensor overlaps a range of it from the node that writes
+ * it on, or at any time when the graph reads earlier values. */
 #include "check.h"
 #include "moonreel/layout.h"
 
@@ -55,7 +55,7 @@ static bool together(const mr_layout_entry *a, const mr_layout_entry *b)
            a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-/* The layout of g with the region; nothing of its time lies in the way. */
+/* The layout of g with the region; no tensor that is alive at the same time overlaps it. */
 static mr_layout *lay(const mr_graph *g, size_t bytes, bool no_reuse, mr_hold hold)
 {
     mr_layout *l = NULL;
@@ -95,17 +95,17 @@ static void of_gradients(void)
     OK(mr_layout_new(added, NULL, &plain));
     CHECK_INT(mr_layout_hold(plain), MR_HOLD_NOTHING);
     size_t alone = mr_layout_peak(plain);
-    // what is kept for the backward pass leaves as much room as gradients take
+    // values kept for the backward pass leave as much room as gradients need
     CHECK(alone >= bytes - 2 * one);
     CHECK(peak(fresh, bytes, false, MR_HOLD_MADE) <= alone + 4 * one);
     CHECK(peak(added, bytes, false, MR_HOLD_KEPT) >= alone + bytes);
     CHECK(peak(fresh, bytes, true, MR_HOLD_MADE) > alone + bytes);
-    // a region that is larger than what the graph makes of it is not made whole
+    // a region that is larger than what the graph writes of it is not part of the arena
     CHECK(peak(fresh, bytes + 256, false, MR_HOLD_KEPT) >= alone + bytes);
     mr_layout_free(plain);
     mr_graph_free(fresh), mr_graph_free(added);
 
-    // a graph that has no use for it has all of the arena
+    // a graph that does not use it has all of the arena
     mr_graph *g = NULL;
     mr_ref x;
     int64_t n = MANY;
@@ -141,7 +141,7 @@ static void of_parts(void)
                 OK(mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){region(g, i * 64, 64), y},
                                 2, &x));
         OK(mr_graph_set_queue(g, MR_Q_COMPUTE, &before));
-        x = region(g, how == 1 ? 96 : 0, 64); // the first part, or half of what none has written
+        x = region(g, how == 1 ? 96 : 0, 64); // the first part, or half of the unwritten part
         OK(mr_graph_add(g, "exp", MR_NO_ATTRS, &x, 1, &x));
         OK(mr_graph_output(g, "y", x));
         OK(mr_graph_finish(g));
@@ -150,7 +150,7 @@ static void of_parts(void)
     }
 }
 
-/* Workspaces of setup nodes lie behind what runs left in the region. */
+/* Workspaces of setup nodes come after values that runs left in the region. */
 static void of_setup(void)
 {
     mr_graph *g = NULL;

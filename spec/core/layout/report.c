@@ -1,7 +1,7 @@
-/* layout/report: who lives at the peak, and the advice. */
+/* layout/report: the tensors alive at the peak, and the proposals. */
 #include "layoutcase.h"
 
-/* The lines of the list: largest first, together what lives at the peak. */
+/* The lines of the list: largest first, together what is alive at the peak. */
 static void listed(const char *text, size_t bound)
 {
     double before = 1e9, sum = 0, mib = 0;
@@ -16,7 +16,7 @@ static void listed(const char *text, size_t bound)
     CHECK_NEAR(sum, (double)bound / (1 << 20), 0.0006 * lines);
 }
 
-/* The same as entries: what lives together is the bound, each with what it is for. */
+/* The same as entries: together they are the bound, each with its purpose. */
 static void entries(const mr_layout *l)
 {
     static const char *const names[] = {"kept", "gradient", "workspace", "forward"};

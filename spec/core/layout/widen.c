@@ -1,6 +1,6 @@
-/* layout/widen: on random graphs over random queues, bytes change hands only where every user of
- * the one is over before the first of the other begins, by the waits alone; on one queue nothing is
- * longer than it was. */
+/* layout/widen: on random graphs over random queues, two tensors share bytes only if all uses of
+ * one end before the first use of the other begins, by the waits alone; on one queue no lifetime is
+ * longer than before. */
 #include "queuecase.h"
 
 static size_t *workspace_of(const mr_graph *g)
@@ -68,7 +68,8 @@ static void hands(uint64_t seed, int side)
     mr_graph_free(g);
 }
 
-/* A copy to the host that compute does not wait for keeps its source until somebody does. */
+/* A copy to the host that compute does not wait for keeps its source until another node waits for
+ * it. */
 static void offload(bool waited)
 {
     mr_graph *g = NULL;
@@ -99,7 +100,7 @@ static void offload(bool waited)
     mr_graph_free(g);
 }
 
-/* A copy from the host that waits for no node may be written before the list comes to it. */
+/* A copy from the host that waits for no node may be written before its place in the list. */
 static void prefetch(void)
 {
     mr_graph *g = NULL;
@@ -156,7 +157,7 @@ int main(void)
     prefetch();
     for (uint64_t seed = 1; seed <= 20; seed++)
         hands(seed, 0);
-    CHECK_INT(longer, 0); // on one queue a workspace lives at its node
+    CHECK_INT(longer, 0); // on one queue a workspace is alive at its node
     for (uint64_t seed = 1; seed <= 60; seed++)
         hands(seed, seed % 2 ? 50 : 20);
     printf("%d pairs of ranges share bytes, %d workspaces live longer\n", shared, longer);

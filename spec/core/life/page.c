@@ -1,4 +1,4 @@
-/* life/page: what a rank tells of itself, and what others read. */
+/* life/page: what a rank publishes, and what others read. */
 #include "check.h"
 #include "moonreel/life.h"
 
@@ -41,7 +41,7 @@ static void making(void)
     CHECK(mr_path_exists(own));
     mr_life_free(page);
     CHECK(!mr_path_exists(own));
-    // a folder into which others write: no name, and still a page
+    // a folder that others can write to: no name, and still a page
     chmod(folder, 0777);
     CHECK(!mr_life_registry(path, sizeof path));
     CHECK_OK(mr_life_new(1, 0, 1, &page));
@@ -49,7 +49,7 @@ static void making(void)
     chmod(folder, 0700);
 }
 
-// a process with a page, which says so on `ready` and waits to be killed; a child of it is a rank
+// a process with a page, which reports on `ready` and waits to be killed; its child is a rank
 static pid_t launcher(bool with_rank, int ready[2])
 {
     pid_t pid = fork();
@@ -74,8 +74,8 @@ static int pages(void)
     return atoi(text);
 }
 
-/* kill -9 of a run leaves its page; the next start removes it, and no page of a launch of which a
- * process lives, nor a file that is no page. */
+/* kill -9 of a run leaves its page. The next start removes it, but no page of a launch with a
+ * living process, and no file that is no page. */
 static void left_behind(void)
 {
     char path[64], byte = 0;
@@ -94,7 +94,7 @@ static void left_behind(void)
     CHECK_OK(mr_life_new(1, 0, 1, &page));
     CHECK_INT(pages(), 2);
     mr_life_free(page);
-    // a launcher is killed, and its rank goes on
+    // a launcher is killed, and its rank continues
     pid_t two = launcher(true, ready);
     CHECK(read(ready[0], &byte, 1) == 1 && byte == 'y');
     kill(two, SIGKILL), waitpid(two, NULL, 0);
@@ -110,14 +110,14 @@ static void left_behind(void)
     close(ready[0]), unlink(path);
 }
 
-/* A launch that is ended while it takes room for its page: the next one removes what it left. */
+/* A launch is killed while it allocates its page: the next one removes the rest. */
 static void ended_while_made(void)
 {
     int how;
     mr_life *page;
     pid_t pid = fork();
     if (!pid) {
-        // SIGXFSZ ends this process when it takes more, as any kill at that moment would
+        // SIGXFSZ ends this process when it allocates more, as any kill at that moment would
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
         mr_life_new(1, 0, 1, &page);
@@ -178,7 +178,7 @@ static void operations(mr_life *page)
     CHECK_INT(r.open.number, 0), CHECK_INT(r.last.bytes, 128);
     CHECK_INT(r.last.group, 7), CHECK_INT(r.last.seq, 3), CHECK_INT(r.last.count, 64);
     CHECK_STR(r.last.dtype, "f32");
-    // the ring keeps the newest; what ends after its place was taken is not reported
+    // the ring keeps the newest calls; the end of a call whose place was reused is not reported
     for (int i = 0; i < MR_LIFE_OPS; i++)
         op.seq = (unsigned)i, mr_life_op_begin(&op);
     mr_life_op_end(first, 1);
@@ -195,7 +195,7 @@ static void phases(mr_life *page)
     CHECK_INT(mr_life_phase(MR_PHASE_LOAD), MR_PHASE_START);
     for (int i = 0; i < 100; i++) {
         pass(i < 98 ? 0.01 : 2);
-        // the same phase once more is the same one no longer: a micro-batch follows another
+        // the same phase again is a new one: a micro-batch follows another
         mr_life_phase(MR_PHASE_FORWARD);
         mr_life_phase(MR_PHASE_LOAD);
     }
@@ -204,7 +204,7 @@ static void phases(mr_life *page)
     CHECK_NEAR(mr_life_quantile_s(page, MR_PHASE_LOAD, 0.99, &count), 2, 0.4);
     CHECK_NEAR(mr_life_quantile_s(page, MR_PHASE_PERSIST, 0.99, &count), 0, 0);
     CHECK_INT(count, 0);
-    // what others are waited for is no time of the phase
+    // the time in which others are waited for is not part of the phase
     mr_life_op op = {.kind = "barrier"};
     mr_life_phase(MR_PHASE_REDUCE);
     uint64_t n = mr_life_op_begin(&op);
@@ -243,7 +243,8 @@ static void steps(mr_life *page)
     CHECK_INT(r.step, 4 + MR_LIFE_STEPS), CHECK_INT(r.steps, 4 + MR_LIFE_STEPS);
 }
 
-/* Texts that are too long are cut; a child that inherits the page does not speak for its parent. */
+/* Texts that are too long are cut off; a child that inherits the page does not publish for its
+ * parent. */
 static void texts(mr_life *page)
 {
     char text[2000];

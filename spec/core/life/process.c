@@ -1,4 +1,4 @@
-/* life/process: a signal reaches the process that is meant, and no other. */
+/* life/process: a signal reaches the intended process, and no other. */
 #define _GNU_SOURCE
 #include "life/process.c"
 
@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* A child that has begun with an environment entry; a detached one is no child of ours any more. */
+/* A child that has started with an environment entry; a detached one is no child of ours any
+ * more. */
 static pid_t sleeper(const char *entry, bool detached)
 {
     char *const env[] = {"A=1", (char *)(uintptr_t)entry, NULL};
@@ -57,7 +58,7 @@ static int end_of(pid_t pid)
     return WIFSIGNALED(how) ? WTERMSIG(how) : -1;
 }
 
-/* A child that does nothing until it is reported, whose own child then computes and reads. */
+/* An idle child until it is reported, whose own child then computes and reads. */
 static void work(void)
 {
     int go[2], done[2];
@@ -88,7 +89,7 @@ static void work(void)
     CHECK_INT(write(go[1], "x", 1), 1);
     CHECK_INT(read(done[0], &(char){0}, 1), 1);
     CHECK(mr_life_work_of(pid, &after));
-    // no more processes than there is room for
+    // at most as many processes as there is room for
     int64_t of[3] = {0, -1, -1};
     CHECK_INT(family(pid, of, 1), 1);
     CHECK(of[0] == pid && of[1] == -1);
@@ -125,8 +126,8 @@ int main(void)
     CHECK(!mr_life_process_state(a, start, &state));
     CHECK_FAILS(mr_life_signal(a, start, uid, SIGTERM), MR_E_NODE, "process");
 
-    // what a launch has started is known by its token, also what has left its parents
-    // this process's own: the same spec may run beside it
+    // the token of a launch identifies the processes that it started, also those that left their
+    // parents; it is this process's own, because the same spec may run at the same time
     char token[33], entry[64], other[64];
     snprintf(token, sizeof token, "%032x", (unsigned)getpid());
     snprintf(entry, sizeof entry, "MOONREEL_LAUNCH=%s", token);

@@ -1,5 +1,5 @@
-/* run/journal: whole lines only, whatever happens while one is written; what a full disk does not
- * take comes later, in order. */
+/* run/journal: whole lines only, whatever happens during a write; what a full disk refuses is
+ * written later, in order. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -53,7 +53,7 @@ static void cut_line(void)
     mr_journal_close(j);
     CHECK_INT(count_lines(last), 3);
     CHECK_STR(last, "{\"d\":4}");
-    // nothing but a cut line
+    // only an incomplete line
     FILE *f = fopen(path, "wb");
     for (int i = 0; i < 10000; i++)
         fputc('x', f);
@@ -85,7 +85,7 @@ static void long_lines(void)
     CHECK_STR(got, "2");
     CHECK_OK(mr_journal_read_next(r, &got, &n));
     CHECK(!got);
-    // a reader at the end sees what comes later
+    // a reader at the end sees later lines
     CHECK_OK(mr_journal_append(j, "3", 1));
     CHECK_OK(mr_journal_read_next(r, &got, &n));
     CHECK_STR(got, "3");
@@ -100,7 +100,7 @@ static void long_lines(void)
     mr_journal_read_close(r);
 }
 
-/* A disk with `room` bytes left; the last write may be a part of what was asked for. */
+/* A disk with `room` bytes left; the last write may be shortened. */
 static const mr_io *honest;
 static int64_t room;
 static ssize_t small_disk_write(int fd, const void *data, size_t n)
@@ -145,7 +145,7 @@ static void expect_numbers(int n)
     mr_journal_read_close(r);
 }
 
-/* A disk that is full after any number of bytes: what it does not take waits, and comes later, each
+/* A disk that is full after any number of bytes: what it refuses waits and is written later, each
  * line once and in order. */
 static void full_disk(void)
 {
@@ -175,7 +175,7 @@ static void full_disk(void)
         CHECK_INT(mr_journal_waiting(j, &left_out, &reason), 0);
         CHECK_OK(mr_journal_sync(j));
         expect_numbers(7);
-        // what waits at the end is written by sync and by close
+        // sync and close write what waits at the end
         room = 0;
         append_number(j, 7);
         room = 8;
@@ -185,7 +185,8 @@ static void full_disk(void)
         room = 4;
         mr_journal_close(j);
         expect_numbers(9);
-        // a process that ends on the full disk leaves a cut line, which the next one takes away
+        // a process that ends on the full disk leaves an incomplete line, which the next one
+        // removes
         CHECK_OK(mr_journal_open(path, &j));
         room = 5;
         append_number(j, 9);
@@ -227,7 +228,7 @@ static void failing_write(void)
     mr_io_replace(NULL);
 }
 
-/* Memory is bounded: lines beyond it are left out, and one line stands for them. */
+/* Memory is bounded: lines beyond the bound are left out, and one line reports them. */
 static void bounded(void)
 {
     // the last line that fits leaves a little room
@@ -250,7 +251,7 @@ static void bounded(void)
     append_number(j, 1);
     CHECK_INT(mr_journal_waiting(j, &left_out, &reason), FIT);
     CHECK_INT(left_out, LINES - FIT + 1);
-    // room for what waits, but not for the line that tells of the gap
+    // room for what waits, but not for the line that reports the gap
     room = FIT * (int64_t)BYTES;
     append_number(j, 2);
     room = 1000;

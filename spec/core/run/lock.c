@@ -1,5 +1,5 @@
-/* run/lock: one writer per run, also between processes; who is dead loses it, who only seems so
- * does not. */
+/* run/lock: one writer per run, also between processes; a dead process loses the lock, and one that
+ * only seems dead keeps it. */
 #define _GNU_SOURCE
 #include "ckptcase.h"
 #include "peak.h"
@@ -39,8 +39,8 @@ static void take_and_release(void)
     mr_run_lock_release(a);
 }
 
-/* A child, where asked for the first process of a namespace of its own; it ends with its parent.
- * The /proc that it sees is still ours: there its own number belongs to somebody else. */
+/* A child, on request the first process of a namespace of its own; it ends with its parent. Its
+ * /proc is still ours, in which its own number belongs to another process. */
 static pid_t fork_child(bool apart)
 {
     pid_t child;
@@ -52,7 +52,7 @@ static pid_t fork_child(bool apart)
     return child;
 }
 
-/* Who takes the lock says so ('y', 'n') and lives on until it is killed. */
+/* A process that takes the lock reports so ('y', 'n') and lives on until it is killed. */
 static void take_and_stay(int tell)
 {
     mr_run_lock *lock;
@@ -116,7 +116,8 @@ static void two_processes(void)
     mr_run_lock_release(lock);
 }
 
-/* Eight processes at once, each in a process namespace of its own or all in ours: one gets it. */
+/* Eight processes at the same time, each in a process namespace of its own or all in ours: one gets
+ * it. */
 static void race(bool apart)
 {
     enum { N = 8 };
@@ -152,7 +153,8 @@ static void race(bool apart)
     close(report[1]);
 }
 
-/* While somebody else reads and writes the record, no one takes the lock; that wait has an end. */
+/* While another process reads and writes the record, no one takes the lock; that wait has an
+ * end. */
 static int64_t guard_clock;
 static int64_t clock_now(void)
 {
@@ -197,8 +199,8 @@ static void forked_child(void)
     mr_run_lock_release(lock);
 }
 
-/* An owner in another process namespace: alive it keeps the lock, dead it loses it, and its number,
- * which in our namespace is another's, does not matter. */
+/* An owner in another process namespace keeps the lock while it lives and loses it when it dies.
+ * Its number, which in our namespace is another process's, does not matter. */
 static void namespaces(void)
 {
     mr_run_lock *lock;
@@ -232,8 +234,8 @@ static void namespaces(void)
     race(true);
 }
 
-/* A child that outlives its parent holds the parent's open files: the parent is dead all the same.
- * The next owner cannot hold the byte then, and that the byte is free later proves nothing about
+/* A child that outlives its parent holds the parent's open files, but the parent counts as dead.
+ * The next owner cannot lock the byte then, and a byte that is free later proves nothing about
  * it. */
 static void orphan(void)
 {
@@ -253,7 +255,7 @@ static void orphan(void)
     mr_run_lock_release(lock);
 }
 
-/* A /proc that cannot be read proves nothing: the kernel is asked whether the process is there. */
+/* A /proc that cannot be read proves nothing: the kernel is asked whether the process exists. */
 static char hidden[64];
 static int hidden_errno;
 static const mr_io *open_io;
@@ -300,7 +302,7 @@ static void unreadable_proc(void)
         }
         if (!alive)
             break;
-        // dead, and only its exit status is left: that is for /proc to tell
+        // dead, and only its exit status is left: /proc reports that
         siginfo_t info;
         kill(child, SIGKILL);
         waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
@@ -332,7 +334,7 @@ static void read_line(const char *path, char *out, size_t cap)
         fclose(f);
 }
 
-/* Another launch of the same process, even: whose fencing number is not in force stops. */
+/* Another launch, even of the same process: the one whose fencing number is old stops. */
 static void fenced_off(void)
 {
     char text[200];
@@ -409,7 +411,7 @@ static void damaged(void)
     }
     write_lock("");
     CHECK_OK(mr_run_lock_take(dir, &lock));
-    // taken away under the owner's hands
+    // removed while the owner holds it
     write_lock("{\"run\": \"other\", \"fence\": 77, \"owner\": null}");
     CHECK_FAILS(mr_run_lock_check(lock), MR_E_LOCK, "launch 77");
     mr_run_lock_release(lock);
@@ -427,7 +429,7 @@ static bool takes(void *user)
     return good;
 }
 
-/* Of a large manifest two members are wanted: memory is that of its text. */
+/* Two fields of a large manifest are read with only the memory of their text. */
 static void large_manifest(void)
 {
     enum { TENSORS = 100000 };
@@ -449,7 +451,7 @@ static void large_manifest(void)
     mr_dir_remove(run);
 }
 
-/* A lost lock file: run id and fencing number are learnt from the checkpoints. */
+/* A lost lock file: run id and fencing number are read from the checkpoints. */
 static void lost_file(void)
 {
     char path[600], id[40];
@@ -472,7 +474,7 @@ static void lost_file(void)
     CHECK_FAILS(case_save(saver, 3), MR_E_LOCK, "is gone");
     mr_saver_close(saver);
     mr_run_lock_release(lock);
-    // a pipe in the place of a manifest is passed over, not waited for
+    // a pipe in the place of a manifest is skipped without a wait
     snprintf(path, sizeof path, "%s/ckpt/step-000000000009", dir);
     CHECK_OK(mr_dir_make(path));
     snprintf(path, sizeof path, "%s/ckpt/step-000000000009/MANIFEST.json", dir);
@@ -498,8 +500,8 @@ static void failing_files(void)
             CHECK_OK(mr_run_lock_check(lock));
         else
             CHECK(!lock);
-        // whatever failed, the run is not lost: the owner on record is this process, or there is
-        // none
+        // whatever failed, the run can be locked: the owner on record is this process, or there is
+        // no owner
         if (st == MR_OK)
             mr_run_lock_release(lock);
         else
@@ -537,7 +539,7 @@ int main(void)
     guarded();
     forked_child();
     fenced_off();
-    prctl(PR_SET_CHILD_SUBREAPER, 1); // children of children are ours to wait for
+    prctl(PR_SET_CHILD_SUBREAPER, 1); // orphaned grandchildren become our children
     pid_t probe = fork();
     if (probe == 0)
         _exit(unshare(CLONE_NEWPID) != 0);

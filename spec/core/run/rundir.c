@@ -1,10 +1,10 @@
-/* ckpt/rundir: numbers grow, two launches at once get two directories, names are plain. */
+/* ckpt/rundir: numbers grow, two concurrent launches get two directories, names are plain. */
 #include "ckptcase.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Another launch makes the same directory between the look and the mkdir. */
+/* Another launch makes the same directory between the search and the mkdir. */
 static const mr_io *honest;
 static int taken;
 static int late_mkdir(const char *path, int mode)
@@ -26,7 +26,7 @@ static void taken_meanwhile(const char *outputs)
     CHECK_OK(mr_run_create(outputs, "late", false, path, sizeof path));
     mr_io_replace(honest);
     CHECK_INT(taken, 2);
-    // nothing was put into the directories of the others
+    // no file was created in the directories of the others
     char **names;
     int n, empty = 0;
     CHECK_OK(mr_dir_list(outputs, &names, &n));
@@ -76,7 +76,7 @@ int main(void)
     CHECK_STR(path, want);
     snprintf(want, sizeof want, "%s/001-demo/samples", outputs);
     CHECK(mr_path_exists(want));
-    // one more than the largest number, whatever else lies there
+    // one more than the largest number, whatever other files exist
     snprintf(want, sizeof want, "%s/041-x", outputs);
     CHECK_OK(mr_dir_make(want));
     snprintf(want, sizeof want, "%s/99999999999999999999-x", outputs);
@@ -97,7 +97,7 @@ int main(void)
     CHECK_FAILS(mr_run_create(outputs, "x", false, path, 10), MR_E_USAGE, "too long");
     CHECK_FAILS(mr_run_create("/proc/no/such", "x", false, path, sizeof path), MR_E_IO,
                 "cannot create directory");
-    // stages: made when they begin, taken as they are later
+    // stages: created when they begin, and used as they are later
     char outer[4096];
     CHECK_OK(mr_run_create(outputs, "row", true, outer, sizeof outer));
     snprintf(want, sizeof want, "%s/ckpt", outer);
@@ -113,7 +113,7 @@ int main(void)
     CHECK_FAILS(mr_run_stage(outer, "one", path, 10), MR_E_USAGE, "too long");
     taken_meanwhile(outputs);
     removed_meanwhile(outputs);
-    // six processes at once
+    // six processes at the same time
     for (int i = 0; i < 6; i++)
         if (fork() == 0)
             _exit(mr_run_create(outputs, "race", false, path, sizeof path) == MR_OK ? 0 : 1);

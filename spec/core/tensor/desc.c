@@ -49,7 +49,7 @@ static void conversions(void)
     CHECK_OK(mr_view_copy(&(mr_view){ints, t}, &(mr_view){vals, p}));
     CHECK_INT(ints[1], 4);
     CHECK_INT(ints[4], 3);
-    // what does not fit is clamped, and nothing is written behind the last element
+    // values that do not fit are clamped, and nothing is written after the last element
     float far[4] = {-1, 255.5f, 256, 1};
     unsigned char bytes[5] = {9, 9, 9, 9, 9};
     mr_desc four = mr_desc_dense(MR_F32, 1, (int64_t[]){4}), small = four;
@@ -62,7 +62,7 @@ static void conversions(void)
     two.dtype = MR_BF16;
     CHECK_OK(mr_view_copy(&(mr_view){half, two}, &(mr_view){far, turned}));
     CHECK(half[1] == 0x4380 && half[3] == 0x3f80 && half[4] == 0x1234);
-    // round to nearest even at the half way point
+    // round to nearest even at the half-way point
     CHECK_INT(mr_f32_to_bf16(1.00390625f), 0x3f80);
     CHECK_INT(mr_f32_to_bf16(1.01171875f), 0x3f82);
     for (int i = 0; i < MR_DTYPE_COUNT; i++)
@@ -91,9 +91,9 @@ static void sharing(void)
     CHECK_NEAR(mr_view_get(mr_tensor_view(v), (int64_t[]){1}), 4, 0);
     mr_tensor_unref(v);
     CHECK_INT(released, 1);
-    // memory that is lent is not counted
+    // borrowed memory is not counted
     CHECK_INT(mr_tensor_held(), held);
-    // every allocation on the way may fail, without a leak or a half-made tensor
+    // each allocation on the way may fail, without a leak or an incomplete tensor
     for (int i = 1; i < 4; i++) {
         mr_alloc_fail_at(i);
         mr_tensor *x = NULL;
@@ -130,7 +130,7 @@ static void sizes(void)
     CHECK_FAILS(mr_tensor_new(MR_F32, 2, (int64_t[]){half, half}, &t), MR_E_SHAPE, "too large");
 }
 
-// copies of any kind stop at Ctrl-C, and give the same in pieces as at once
+// all kinds of copies stop on Ctrl-C, and give the same in pieces as at once
 static void long_copies(void)
 {
     enum { N = (1 << 21) + 5 };

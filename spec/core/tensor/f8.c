@@ -1,5 +1,5 @@
-/* tensor/f8: floats of 8 bits against the tables of their definition, all codes; rounding of every
- * bf16 and of every place where it changes; scales.
+/* tensor/f8: floats of 8 bits compared with the tables of their definition, for all codes; rounding
+ * of each bf16 value and at each rounding boundary; scales.
  * Covers: core/include/moonreel/f8_inline.h core/tensor/convert.c core/tensor/reduce.c */
 #include "check.h"
 #include "moonreel/tensor.h"
@@ -34,7 +34,7 @@ static void codes(mr_dtype f8)
     for (int code = 0; code < 256; code++) {
         double want = value_of(f8, code), got = mr_f8_to_f32(f8, (uint8_t)code);
         CHECK(same(got, want));
-        // what is infinite is saturated, what is no number has one code
+        // infinite values are saturated, nan has one code
         int back = isnan(want) ? 0x7f : isinf(want) ? (code & 0x80) | 0x7b : code;
         CHECK_INT(mr_f32_to_f8(f8, (float)want), back);
     }
@@ -42,7 +42,7 @@ static void codes(mr_dtype f8)
     CHECK_NEAR(mr_f8_to_f32(f8, f8 == MR_F8_E4M3 ? 0x7e : 0x7b), f8 == MR_F8_E4M3 ? 448 : 57344, 0);
 }
 
-/* The nearest code of a finite x >= 0 by looking at all of them; of two the even one. */
+/* The nearest code of a finite x >= 0, found by looking at all of them; of two the even one. */
 static int nearest(mr_dtype f8, double x)
 {
     int best = 0, end = f8 == MR_F8_E4M3 ? 0x7e : 0x7b;
@@ -74,7 +74,7 @@ static void every_bf16(mr_dtype f8)
     CHECK_INT(wrong, 0);
 }
 
-/* f32 halfway between two codes, and the floats beside it. */
+/* f32 halfway between two codes, and the floats next to it. */
 static void halves(mr_dtype f8)
 {
     int end = f8 == MR_F8_E4M3 ? 0x7e : 0x7b, wrong = 0;
@@ -103,7 +103,7 @@ static void scales(void)
     CHECK_NEAR(mr_f8_scale(bits_of(448), 3), 1, 0);
     CHECK_NEAR(mr_f8_scale(bits_of(3), 3), 448.0f / 3, 0);
     CHECK_NEAR(mr_f8_scale(bits_of(3), 2), 57344.0f / 3, 0);
-    // nothing, and next to nothing: no infinite scale
+    // zero, and almost zero: no infinite scale
     CHECK_NEAR(mr_f8_scale(0, 3), 448.0f / 1e-12f, 0);
     CHECK_NEAR(mr_f8_scale(bits_of(1e-30f), 2), 57344.0f / 1e-12f, 0);
     CHECK(isnan(mr_f8_scale(bits_of(INFINITY), 3)));

@@ -1,4 +1,4 @@
-/* Numbers of many values: dense and strided views, values that are not finite, ranges as wide as
+/* Statistics of many values: dense and strided views, values that are not finite, ranges as wide as
  * f64. */
 #include "check.h"
 #include "moonreel/tensor.h"
@@ -24,7 +24,7 @@ int main(void)
     CHECK(s.min == 0 && s.max == 4);
     CHECK(fabs(mr_summary_mean(&s) - (80000.0 - 2 - 4) / 39998) < 1e-12);
 
-    // a column of the grid has its own values alone
+    // a column of the grid has only its own values
     mr_view two = {values, mr_desc_dense(MR_F32, 2, grid)};
     mr_desc column;
     int64_t at = 0;
@@ -47,7 +47,7 @@ int main(void)
     CHECK_FAILS(mr_view_histogram(&w, 0, INFINITY, 2, halves), MR_E_USAGE, "finite range");
     CHECK_FAILS(mr_view_histogram(&w, 0, 1, 0, halves), MR_E_USAGE, "0 bins");
 
-    // in every dtype, at every place of a row
+    // in each dtype, at each place of a row
     double bad[3] = {INFINITY, -INFINITY, NAN};
     const mr_dtype floats[3] = {MR_F64, MR_F32, MR_BF16};
     for (int k = 0; k < 3; k++)

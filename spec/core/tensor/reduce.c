@@ -1,5 +1,5 @@
-/* Sums, means, extremes and norms over axes: every dtype, strides in any order, lines longer than a
- * buffer, values that are not finite; judged element by element. */
+/* Sums, means, extremes and norms over axes: each dtype, strides in any order, lines longer than a
+ * buffer, values that are not finite; checked element by element. */
 #include "check.h"
 #include "moonreel/tensor.h"
 
@@ -15,7 +15,7 @@ static int64_t draw(int64_t n)
     return (int64_t)(seed >> 33) % n;
 }
 
-/* A strided view of small whole numbers: they are exact in every dtype, also when added up. */
+/* A strided view of small integers: they are exact in each dtype, also when added up. */
 static mr_view drawn(mr_dtype dtype)
 {
     mr_view v = {memory, {.dtype = dtype, .rank = (int)draw(5)}};
@@ -24,7 +24,7 @@ static mr_view drawn(mr_dtype dtype)
         v.desc.dim[i] = 1 + draw(i ? 5 : 40);
         order[i] = i;
     }
-    // strides in an order of their own, with gaps, sometimes 0
+    // strides in any order, with gaps, sometimes 0
     for (int i = v.desc.rank - 1; i > 0; i--) {
         int k = (int)draw(i + 1), t = order[i];
         order[i] = order[k], order[k] = t;
@@ -41,7 +41,7 @@ static mr_view drawn(mr_dtype dtype)
     return v;
 }
 
-/* The result at `index` (of x, zeros where an axis goes), straight from the definition. */
+/* The result at `index` (of x, zeros for reduced axes), straight from the definition. */
 static double wanted(mr_reduction kind, const mr_view *x, const bool *over, const int64_t *index)
 {
     int64_t at[MR_MAX_RANK] = {0}, n = 0;
@@ -105,7 +105,7 @@ static void drawn_cases(void)
     }
 }
 
-// longer than one line of the buffer, both ways
+// longer than one line of the buffer, in both directions
 static void long_lines(void)
 {
     int64_t dims[2] = {7, 2500};
@@ -138,7 +138,7 @@ static double all_of(mr_reduction kind, mr_dtype dtype, const void *values, int6
 
 static void edges(void)
 {
-    // every bit of an i64 counts
+    // all bits of an i64 count
     const int64_t big[] = {INT64_MAX - 1, INT64_MAX, 5};
     mr_view x = {(void *)(uintptr_t)big, mr_desc_dense(MR_I64, 1, &(int64_t){3})};
     int64_t got;
@@ -146,7 +146,7 @@ static void edges(void)
     bool over = true;
     CHECK_OK(mr_view_reduce(MR_REDUCE_MAX, &x, &over, &out));
     CHECK(got == INT64_MAX);
-    // what is not a number wins, wherever it stands
+    // nan wins, at any position
     for (int at = 0; at < 3; at++) {
         double values[] = {1, 2, 3};
         values[at] = NAN;
@@ -156,10 +156,10 @@ static void edges(void)
     const double far[] = {1, -INFINITY, 7};
     CHECK(all_of(MR_REDUCE_MIN, MR_F64, far, 3) == -INFINITY);
     CHECK(all_of(MR_REDUCE_MAX, MR_F64, far, 3) == 7);
-    // small beside large is not lost before the end
+    // small values next to large ones are not lost before the end
     const double lost[] = {1e16, 1, 1, -1e16};
     CHECK(all_of(MR_REDUCE_SUM, MR_F64, lost, 4) == 2);
-    // nothing
+    // an empty tensor
     CHECK(all_of(MR_REDUCE_SUM, MR_F32, far, 0) == 0);
     CHECK(isnan(all_of(MR_REDUCE_MEAN, MR_F32, far, 0)));
     int64_t none = 0;

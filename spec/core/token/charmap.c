@@ -1,8 +1,7 @@
-/* token/charmap: the longest text of a map that stands in front, and maps that lead outside
- * themselves. */
+/* token/charmap: the longest matching text of a map, and maps whose offsets leave them. */
 #include "tokencase.h"
 
-/* Units: the byte that leads here, where the children are, whether a text ends here. */
+/* Units: the byte that leads here, the offset of the children, whether a text ends here. */
 static uint32_t unit(unsigned label, uint32_t offset, bool ends)
 {
     return offset << 10 | (ends ? 0x100u : 0) | label;
@@ -59,13 +58,13 @@ int main(void)
     check(&map, "a", 1, "A");
     check(&map, "az", 1, "A");
     check(&map, "ab", 2, "XY");
-    check(&map, "abc", 2, "XY"); // goes on, ends nowhere
+    check(&map, "abc", 2, "XY"); // continues, ends nowhere
     check(&map, "abcde", 4, "");
     mr_lent out;
-    CHECK_INT(mr_charmap_longest(&map, "ab", 1, &out), 1);  // no further than reported
+    CHECK_INT(mr_charmap_longest(&map, "ab", 1, &out), 1);  // no further than the given length
     CHECK_INT(mr_charmap_longest(&map, "a\0", 2, &out), 1); // the place of a form is no child
 
-    // none at all
+    // an empty map
     CHECK(!mr_charmap_open((mr_lent){"", 0}, &map));
     check(&map, "a", 0, "-");
 
@@ -76,15 +75,15 @@ int main(void)
     CHECK(open_map(0, sizeof forms, &map) != NULL);
     CHECK_STR(open_map(sizeof units, 2 + 2, &map), "does not end with a zero byte");
     CHECK_STR(open_map(sizeof units, 0, &map), "does not end with a zero byte");
-    // a form that lies behind the last one
+    // a form after the last one
     units[640] = place(sizeof forms);
     CHECK_STR(open_map(sizeof units, sizeof forms, &map), "has an offset outside its texts");
-    // children that lie behind the last unit are no children
+    // children after the last unit are no children
     build();
     units[256 ^ 'a'] = unit('a', 1 << 20, true);
     CHECK(!open_map(sizeof units, sizeof forms, &map));
     check(&map, "ab", 0, "-");
-    // nor do they matter where something follows that looks like them
+    // not even when bytes follow that look like them
     build();
     CHECK(!open_map(900 * 4, sizeof forms, &map));
     CHECK_INT(mr_charmap_longest(&map, "abcd", 4, &out), 2);

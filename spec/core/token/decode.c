@@ -1,4 +1,4 @@
-/* token/decode: pieces in a row, spaces, bytes, what stands for something. */
+/* token/decode: sequences of pieces, spaces, bytes, and pieces that stand for a control token. */
 #include "tokencase.h"
 
 #define S MR_TOKEN_SPACE
@@ -41,25 +41,25 @@ int main(void)
     mr_tokenizer *t = with(1, 1, false);
     CHECK_STR(text_of(t, 0, NULL), "");
     CHECK_STR(TEXT(t, 1, 1), "a a");
-    CHECK_STR(TEXT(t, 3, 3, 1), "a"); // all spaces in front go
+    CHECK_STR(TEXT(t, 3, 3, 1), "a"); // all leading spaces are removed
     CHECK_STR(TEXT(t, 4, 1, 4), "a");
     CHECK_STR(TEXT(t, 2, 1), "b  a");
     CHECK_STR(TEXT(t, 0, 1), " \xe2\x81\x87  a");
     CHECK_STR(TEXT(t, 7, 7), "<me><me>");
-    // bytes are characters where they make some
+    // bytes become characters when they form some
     CHECK_STR(TEXT(t, 5, 6, 1), "\xc3\xa9 a");
     CHECK_STR(TEXT(t, 1, 6, 5, 5, 6), "a" MR_TOKEN_REPLACE MR_TOKEN_REPLACE "\xc3\xa9");
     mr_tokenizer_close(t);
 
     t = with(1, 0, false);
-    CHECK_STR(TEXT(t, 3, 3, 1), "  a"); // the one that was added goes
+    CHECK_STR(TEXT(t, 3, 3, 1), "  a"); // the added one is removed
     mr_tokenizer_close(t);
     t = with(0, 0, false);
     CHECK_STR(TEXT(t, 3, 1), "  a");
     mr_tokenizer_close(t);
 
     t = with(1, 1, true);
-    CHECK_STR(TEXT(t, 0, 3, 3, 1), "(?) a"); // its own rules for what comes out
+    CHECK_STR(TEXT(t, 0, 3, 3, 1), "(?) a"); // rules of its own for the output
     char *s;
     size_t n;
     CHECK_FAILS(mr_tokenizer_decode(t, (int32_t[]){1, 8}, 2, &s, &n), MR_E_RANGE,

@@ -1,5 +1,6 @@
-/* token/encode: the way with the best score wins; ties, pieces of the user, what no piece covers.
- * The scores at which ways change places were measured with the library (0.2.3). */
+/* token/encode: the segmentation with the best score wins; ties, user-defined pieces, characters
+ * outside all pieces. The scores at which segmentations change places were measured with the
+ * library (0.2.3). */
 #include "tokencase.h"
 
 static mr_tokenizer *of(const model *pieces)
@@ -34,11 +35,11 @@ static void best_way(void)
     check(t, "ab", "3");
     check(t, "abc", "1 5");
     check(t, "abab", "3 3");
-    // of ways that are equal the one whose last piece begins further left stays
+    // of equal segmentations the one whose last piece begins further left wins
     check(t, "aa", "6");
     check(t, "aaa", "1 6");
     check(t, "\xc3\xa9z", "9 0");
-    // neighbours that no piece covers are one; others are not
+    // neighbouring unknown characters are one id; others are not
     check(t, "zzz", "0");
     check(t, "zazz", "0 1 0");
     check(t, "</s>", "0");
@@ -47,7 +48,7 @@ static void best_way(void)
     mr_tokenizer_close(t);
 }
 
-/* A character that no piece covers costs ten more than the worst piece. */
+/* A character outside all pieces costs ten more than the worst piece. */
 static void unknown(void)
 {
     for (int above = 0; above < 2; above++) {
@@ -61,7 +62,7 @@ static void unknown(void)
     }
 }
 
-/* A piece of the user of n bytes counts 0.1 n - 0.1, whatever its score says. */
+/* A user-defined piece of n bytes scores 0.1 n - 0.1, whatever its own score. */
 static void user_pieces(void)
 {
     static const char *const texts[] = {"U", "UV", "UVW", "UVWXYZ"};
@@ -72,7 +73,7 @@ static void user_pieces(void)
             model m = {0};
             snprintf(whole, sizeof whole, "x%s", texts[i]);
             put_piece(&m, "x", -5, MR_PIECE_NORMAL);
-            // above: just better than x and the piece of the user
+            // above: just better than x and the user-defined piece
             put_piece(&m, whole, above ? -5 + gain : nextafterf(-5 + gain, -9), MR_PIECE_NORMAL);
             put_piece(&m, texts[i], -3, MR_PIECE_USER);
             mr_tokenizer *t = of(&m);

@@ -1,5 +1,6 @@
-/* token, hostile files and texts: good models are changed at random. What comes out is refused with
- * an error that names the file, or it cuts any bytes into ids of its pieces and back again. */
+/* token, hostile files and texts: good models are changed at random. Each result is refused with
+ * an error that names the file, or it encodes any bytes as ids of its pieces and decodes them
+ * again. */
 #include "check.h"
 #include "moonreel/token.h"
 #include "mutator.h"
@@ -9,7 +10,7 @@
 static void damage(char *data, size_t n)
 {
     size_t at = draw((uint32_t)n);
-    // most changes in the head and the tail, where sizes and flags stand
+    // most changes are in the head and the tail, which have sizes and flags
     if (draw(3))
         at = draw(2) ? at % MR_MIN(n, (size_t)200) : n - 1 - at % MR_MIN(n, (size_t)200);
     size_t wide = 1 + draw(6);

@@ -1,5 +1,5 @@
-/* token/model: models that open, and everything that must not: each refusal names the file and what
- * is wrong with it. */
+/* token/model: models that open, and files that must not: each error names the file and what is
+ * wrong with it. */
 #include "tokencase.h"
 
 static const char *path;
@@ -13,7 +13,7 @@ static void refuse(const model *m, const char *part)
     remove(path);
 }
 
-/* A model that is good but for what comes after it. */
+/* A model that is valid except for the bytes after it. */
 static model good(void)
 {
     model m = {0};
@@ -57,7 +57,7 @@ static void pieces_that_are_wrong(void)
     put_piece(&m, "<u>", 0, MR_PIECE_UNKNOWN);
     refuse(&m, "pieces 0 and 2 are both the unknown piece");
     m = good();
-    put_text(&m, 1, "\x10\x01", 2); // a score that is a whole number
+    put_text(&m, 1, "\x10\x01", 2); // a score that is an integer
     refuse(&m, "cannot read piece 2");
     m = (model){0};
     put_piece(&m, "a", 0, MR_PIECE_NORMAL);
@@ -86,7 +86,7 @@ static void bytes_that_are_wrong(void)
 int main(void)
 {
     model m = good();
-    // fields that are unknown here are of later versions
+    // unknown fields belong to later versions
     put_int(&m, 200, 5);
     put_flags(&m, 2, FLAGS({3, 1}, {24, 1}, {99, 7}));
     put_flags(&m, 3, FLAGS({3, 0}, {4, 1}, {5, 0}, {99, 7}));
@@ -96,7 +96,7 @@ int main(void)
     CHECK_STR(mr_tokenizer_path(t), model_path);
     mr_tokenizer_close(t);
     mr_tokenizer_close(NULL);
-    // what a file leaves out is what the format says
+    // missing fields have the defaults of the format
     m = good();
     t = open_model(&m);
     CHECK(t && !t->space_after && t->normal.prefix && t->normal.remove_extra && t->normal.escape);
@@ -138,7 +138,7 @@ int main(void)
     CHECK(strstr(mr_error_last()->text, "expected a SentencePiece unigram model"));
     CHECK_FAILS(mr_tokenizer_open("/tmp", &t), MR_E_IO, "/tmp");
 
-    // every allocation may fail
+    // each allocation may fail
     m = good();
     path = write_model(&m);
     mr_status st = MR_E_MEMORY;

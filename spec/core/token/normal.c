@@ -1,4 +1,4 @@
-/* token/normal: spaces by the flags of a model, bytes that are no UTF-8, pieces of the user. */
+/* token/normal: spaces by the flags of a model, invalid UTF-8, user-defined pieces. */
 #include "tokencase.h"
 
 static mr_tokenizer *with(const uint64_t (*trainer)[2], const uint64_t (*rules)[2])
@@ -22,9 +22,9 @@ int main(void)
     CHECK_STR(normal_of(t, "  "), "");
     CHECK_STR(normal_of(t, "a"), S "a");
     CHECK_STR(normal_of(t, "  a   c "), S "a" S "c");
-    // pieces of the user keep their spaces
+    // user-defined pieces keep their spaces
     CHECK_STR(normal_of(t, "b  b  c"), S "b" S S "b" S "c");
-    // only what is a space: a tab has no map here
+    // only spaces: a tab has no mapping here
     CHECK_STR(normal_of(t, "a\tc"), S "a\tc");
     CHECK_STR(normal_of(t, "a\xff\xc3z\xed\xa0\x80"),
               S "a" MR_TOKEN_REPLACE MR_TOKEN_REPLACE

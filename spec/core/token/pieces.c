@@ -1,4 +1,4 @@
-/* token/pieces: pieces that begin alike stand together; every text finds its id, and no other. */
+/* token/pieces: pieces with a common prefix are adjacent; each text finds its id, and no other. */
 #include "tokencase.h"
 
 static int find(const mr_tokenizer *t, const char *text)
@@ -15,7 +15,7 @@ int main(void)
         put_piece(&m, texts[i], -1, MR_PIECE_NORMAL);
     put_piece(&m, "</s>", 0, MR_PIECE_CONTROL);
     put_piece(&m, "off", 0, MR_PIECE_UNUSED);
-    // the same text may also stand for something
+    // the same text may also be a control piece
     put_piece(&m, "ab", 0, MR_PIECE_CONTROL);
     put_flags(&m, 3, AS_IT_IS);
     mr_tokenizer *t = open_model(&m);
@@ -32,7 +32,7 @@ int main(void)
     CHECK_INT(find(t, "b\x80"), 6);
     CHECK_INT(find(t, "</s>"), 8);
     CHECK_INT(find(t, "off"), 9);
-    CHECK_INT(find(t, "ab"), 10); // a piece that stands for something goes first
+    CHECK_INT(find(t, "ab"), 10); // a control piece comes first
     CHECK_INT(find(t, "abc"), -1);
     CHECK_INT(find(t, "c"), -1);
     CHECK_INT(find(t, ""), -1);
@@ -41,7 +41,7 @@ int main(void)
     CHECK(!mr_tokenizer_piece(t, -1) && !mr_tokenizer_piece(t, 11));
     CHECK_INT(mr_tokenizer_piece(t, 8)->kind, MR_PIECE_CONTROL);
 
-    // one byte after the other
+    // one byte after another
     mr_piece_range range = mr_pieces_all(t);
     CHECK(mr_pieces_step(t, &range, 'a'));
     CHECK_INT(mr_pieces_here(t, &range), 3);

@@ -1,5 +1,5 @@
-/* token/protobuf: fields come one after the other; what is cut or of another age ends the list as
- * damaged. */
+/* token/protobuf: fields are read one after another; a field that is cut off or of a deprecated
+ * kind ends the message as damaged. */
 #include "tokencase.h"
 
 /* Number of fields until the end, negative when the message is damaged. */
@@ -40,10 +40,10 @@ int main(void)
     CHECK(!mr_field_next(&rest, &f, &damaged) && !damaged);
 
     CHECK_INT(fields("", 0), 0);
-    CHECK_INT(fields("\x08", 1), -1);               // a number that is missing
-    CHECK_INT(fields("\x08\x80", 2), -1);           // one that is cut
+    CHECK_INT(fields("\x08", 1), -1);               // a missing number
+    CHECK_INT(fields("\x08\x80", 2), -1);           // an incomplete number
     CHECK_INT(fields("\x08\x01\x12\x03xy", 6), -2); // a text longer than the message
-    CHECK_INT(fields("\x0d\x01\x02\x03", 4), -1);   // 4 bytes that are 3
+    CHECK_INT(fields("\x0d\x01\x02\x03", 4), -1);   // 4 bytes of which 3 exist
     CHECK_INT(fields("\x09\x01\x02\x03", 4), -1);
     CHECK_INT(fields("\x0b\x0c", 2), -1); // a group
     CHECK_INT(fields("\x00\x01", 2), -1); // field 0

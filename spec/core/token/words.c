@@ -1,4 +1,4 @@
-/* token/words: normal form, small letters, spaces, and where words end. */
+/* token/words: normal form, lower case, spaces, and ends of words. */
 #include "tokencase.h"
 
 static char *words_of(const char *text, size_t n)
@@ -18,13 +18,13 @@ int main(void)
     CHECK_STR(WORDS(""), "");
     CHECK_STR(WORDS(" \t\n\v\f\r\xc2\x85\xc2\xa0\xe3\x80\x80"), "");
     CHECK_STR(WORDS("A Red  circle."), "a red circle .");
-    // numbers are one by one, signs in a row
+    // each digit is a word, punctuation in a row is one
     CHECK_STR(WORDS("24fps 1/2 ...!?x"), "2 4 fps 1 / 2 ...!? x");
     CHECK_STR(WORDS("it's WE'LL don't 'twas '"), "it 's we 'll don 't 't was '");
     CHECK_STR(WORDS("!'s"), "!' s");
-    // controls that are no white space are signs
+    // control characters that are no white space are punctuation
     CHECK_STR(WORDS("a\x1c\x1e"), "a \x1c\x1e");
-    // e and its accent are one character; a capital whose small form is two
+    // e and its accent are one character; a capital whose lower case has two
     CHECK_STR(WORDS("e\xcc\x81"), "\xc3\xa9");
     CHECK_STR(WORDS("\xc4\xb0"), "i \xcc\x87");
     // compatibility forms stay
