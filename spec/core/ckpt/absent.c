@@ -1,5 +1,5 @@
-/* ckpt/absent: what is absent or stale is tried again for some seconds, what cannot be read at all
- * is not. */
+/* ckpt/absent: a file that is absent or stale is tried again for some seconds; one that cannot be
+ * read at all is not. */
 #include "ckptcase.h"
 #include "ckpt/blocks.h"
 
@@ -15,7 +15,7 @@ int main(void)
             tries++;
         CHECK_INT(tries, 5);
         CHECK_INT(case_slept_ns, 3100000000);
-        // who gives up still knows why
+        // a caller who gives up still gets the reason
         CHECK_INT(errno, err);
     }
     static const int others[] = {EIO, EACCES, ENOTDIR, EMFILE};
@@ -24,7 +24,7 @@ int main(void)
         CHECK(!mr_ckpt_again(others[i], &(int){0}));
     CHECK_INT(case_slept_ns, 0);
 
-    // the checkpoint itself, its manifest, and one that is aside
+    // the checkpoint itself, its manifest, and one that is set aside
     mr_ckpt *c;
     mr_saver *saver;
     mr_run_lock *lock;

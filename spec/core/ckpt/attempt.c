@@ -1,5 +1,5 @@
-/* ckpt/attempt: every file operation of a save may fail or be the last one: what was acknowledged
- * is there, what is loaded is exact, nothing is left lying about (reference: reliability 8, I/O
+/* ckpt/attempt: each file operation of a save may fail or be the last one. Acknowledged checkpoints
+ * exist, loaded data is exact, and no other files remain (reference: reliability 8, I/O
  * count-down). */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
@@ -10,7 +10,7 @@
 
 static const char *dir;
 
-/* Step 2 is saved a second time: it takes the place of the first. */
+/* Step 2 is saved a second time and replaces the first. */
 static bool again;
 
 /* A run with step 1 committed and a saver open; with `again` step 2 as well. */
@@ -25,7 +25,7 @@ static void begin(mr_run_lock **lock, mr_saver **saver)
         CHECK_OK(case_save(*saver, 2));
 }
 
-/* A file system where two names cannot change places at once. */
+/* A file system on which two names cannot be swapped atomically. */
 static int no_exchange(const char *a, const char *b)
 {
     (void)a, (void)b;
@@ -38,7 +38,7 @@ static void judge(int64_t least, const char *what, long i)
     mr_run_lock *lock;
     mr_saver *saver;
     least = again ? 2 : least;
-    // where one is replaced, also for who only looks on and for a launch that has not cleaned up
+    // during a replacement, also for a reader and for a launch that has not cleaned up
     for (int round = 0; round < 3; round++) {
         mr_ckpt *c = NULL;
         if (round == 1)
@@ -59,7 +59,7 @@ static void judge(int64_t least, const char *what, long i)
     CHECK_INT(case_count(dir, ".trash-"), 0);
     CHECK_INT(case_count(dir, ".replaced-"), 0);
     CHECK_INT(case_count(dir, ".bad-"), 0);
-    // and the run goes on
+    // and the run continues
     CHECK_OK(case_save(saver, 3));
     mr_saver_close(saver);
     mr_run_lock_release(lock);
@@ -91,7 +91,7 @@ static void sweep(long n, fault_kind kind, int err, const char *what)
         mr_status st = case_save(saver, 2);
         mr_saver_get_status(saver, &status);
         fault_clear();
-        // success is reported only for a commit, and a commit is always reported
+        // success is reported only for a commit, and each commit is reported
         CHECK_INT(status.commits, (again ? 2 : 1) + (st == MR_OK));
         acknowledged += st == MR_OK;
         mr_saver_close(saver);
@@ -99,7 +99,7 @@ static void sweep(long n, fault_kind kind, int err, const char *what)
         judge(st == MR_OK ? 2 : 1, what, i);
     }
     printf("%s: %d of %ld saves committed in spite of it\n", what, acknowledged, n);
-    // one failing operation is survived by a new attempt; a full disk skips this save
+    // a new attempt succeeds after one failing operation; a full disk skips this save
     if (kind == FAULT_FULL)
         CHECK(acknowledged < n);
     else if (err != ENOSPC)
@@ -167,7 +167,7 @@ static void kill_sweep(unsigned seed, int rounds)
     }
 }
 
-/* Without a second attempt: a save that reports failure has left no checkpoint behind. */
+/* Without a second attempt: a save that reports failure leaves no checkpoint. */
 static void unacknowledged(long n)
 {
     for (long i = 1; i <= n; i++) {
@@ -191,8 +191,8 @@ static void unacknowledged(long n)
     }
 }
 
-/* Three saves in a row without a commit are reported so that the caller stops; then room comes
- * back. */
+/* Three saves in a row without a commit are reported so that the caller stops; then the disk has
+ * room again. */
 static void full_disk(void)
 {
     mr_run_lock *lock;
@@ -254,7 +254,7 @@ static void shortage(void)
     mr_run_lock_release(lock);
 }
 
-/* A write that reports success but stores something else is found before the commit. */
+/* A write that reports success but stores other bytes is found before the commit. */
 static const mr_io *honest;
 static int lies;
 static ssize_t lying_write(int fd, const void *data, size_t n)
@@ -294,8 +294,8 @@ static void silent_corruption(void)
     judge(2, "silent corruption", 0);
 }
 
-/* The same step again takes the place of the old directory: whatever fails and wherever the process
- * ends, the step is there, on file systems of both kinds. */
+/* The same step again replaces the old directory. Whatever fails and wherever the process ends, the
+ * step exists, on file systems of both kinds. */
 static void replaced(void)
 {
     const mr_io *exchanging = mr_io_table();

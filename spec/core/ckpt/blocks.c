@@ -1,5 +1,5 @@
-/* ckpt/blocks: only blocks that match their hash are handed out, each is read once, and what does
- * not match is reported with file, block and tensor. */
+/* ckpt/blocks: only blocks that match their hash are returned, each is read once, and a mismatch is
+ * reported with file, block and tensor. */
 #include "ckpt/blocks.h"
 #include "ckptcase.h"
 
@@ -67,7 +67,7 @@ static bool reads(mr_blocks *b, int file, int64_t at, int64_t n)
     return same;
 }
 
-/* More files than are open at once, and what was read of each. */
+/* More files than are open at the same time, and the bytes read of each. */
 static void counted(void)
 {
     mr_blocks *b;
@@ -80,14 +80,14 @@ static void counted(void)
             // the block is kept for the second read
             CHECK_INT(mr_blocks_bytes_read(b), before += 100 + i);
         }
-    // a step of a few bytes over the end of a block, back and forth, reads two blocks
+    // a step of a few bytes across the end of a block, back and forth, reads two blocks
     before = mr_blocks_bytes_read(b);
     for (int i = 0; i < 5; i++) {
         CHECK(reads(b, SMALL, 2 * MR_CKPT_BLOCK - 10, 20));
         CHECK(reads(b, SMALL, 3 * MR_CKPT_BLOCK - 30, 20));
     }
     CHECK_INT(mr_blocks_bytes_read(b) - before, 2 * MR_CKPT_BLOCK);
-    // from inside a block to inside another: those between come straight
+    // from inside a block to inside another: the blocks between are read directly
     before = mr_blocks_bytes_read(b);
     CHECK(reads(b, SMALL, 10 * MR_CKPT_BLOCK + 7, 5 * MR_CKPT_BLOCK));
     CHECK_INT(mr_blocks_bytes_read(b) - before, 6 * MR_CKPT_BLOCK);
@@ -134,11 +134,11 @@ static void damaged(void)
         flip(rows[i].file, rows[i].at);
         CHECK_OK(mr_blocks_open(dir, &m, &b));
         CHECK_FAILS(mr_blocks_read(b, rows[i].file, rows[i].at, out, 1), MR_E_FORMAT, rows[i].why);
-        // also straight into the reader's place
+        // also directly into the reader's buffer
         CHECK_FAILS(mr_blocks_read(b, rows[i].file, 0, out, m.files[rows[i].file].bytes),
                     MR_E_FORMAT, rows[i].why);
         CHECK_FAILS(mr_blocks_check(b, whole, true), MR_E_FORMAT, rows[i].why);
-        // the others are as they were
+        // the others are unchanged
         CHECK(reads(b, 0, 0, 100));
         mr_blocks_close(b);
         flip(rows[i].file, rows[i].at);
@@ -152,7 +152,8 @@ static void damaged(void)
         mr_blocks_close(b);
         *h = right;
     }
-    // of several the first is reported, whichever thread finds it: threads read neighbours at once
+    // of several the first is reported, whichever thread finds it: threads read neighbours in
+    // parallel
     for (int64_t block = 19; block >= 5; block--)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
     for (int round = 0; round < 60; round++) {
@@ -164,7 +165,7 @@ static void damaged(void)
         flip(SMALL, block * MR_CKPT_BLOCK + 9);
 }
 
-/* Readers that share the work: every block by one of them, each as many as the others. */
+/* Readers that share the work: each block is read by one of them, and all read as many. */
 static void shared(void)
 {
     int64_t all = SMALL + 21, bytes = 0;
@@ -224,7 +225,7 @@ static void stale(void)
         case_slept_ns = 0;
         fault_at(i, FAULT_ERRNO, ESTALE);
         CHECK_OK(mr_blocks_check(b, whole, true));
-        // what is closed needs no second try
+        // a closed file needs no second attempt
         CHECK(case_slept_ns <= 100000000);
         const int64_t before = mr_blocks_bytes_read(b);
         fault_at(1, FAULT_ERRNO, EIO);
@@ -243,7 +244,7 @@ static void not_there(void)
     snprintf(path, sizeof path, "%s/r00004.safetensors", dir);
     remove(path);
     CHECK_FAILS(mr_blocks_open(dir, &m, &b), MR_E_IO, "r00004.safetensors: missing");
-    // another size counts once the file was opened: what is remembered of it may be old
+    // another size counts only after the file was opened, because cached facts may be old
     FILE *f = fopen(path, "wb");
     fclose(f);
     fault_install();

@@ -1,4 +1,4 @@
-/* ckpt/examine: numbers of a tensor, and bit-for-bit comparison. */
+/* ckpt/examine: statistics of a tensor, and bit-for-bit comparison. */
 #include "check.h"
 #include "ckptcase.h"
 

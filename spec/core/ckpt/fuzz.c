@@ -1,6 +1,6 @@
 /* ckpt, hostile files: good safetensors headers, index files, pickles, zips and files before 1.6
- * are changed at random thousands of times. Whatever comes out is refused with an error that names
- * the file, or every tensor of it reads or says why it does not; memory stays bounded. */
+ * are changed at random thousands of times. Each result is refused with an error that names the
+ * file, or each of its tensors is read or has an error of its own; memory stays bounded. */
 #include "ckptcase.h"
 #include "ckpt/manifest.h"
 #include "mutator.h"
@@ -10,7 +10,7 @@
 static char path[700];
 static const float six[] = {1, 2, 3, 4, 5, 6};
 
-/* Pieces that mean something to one of the readers. */
+/* Pieces that have a meaning for one of the readers. */
 static const char *const words[] = {"{",
                                     "}",
                                     "[",
@@ -187,7 +187,7 @@ static void make_zip(blob *b, bool change_pickle)
     blob_free(&pickle);
 }
 
-/* The sums of the entries are right here, so that every change reaches the pickle. */
+/* The checksums of the entries are right here, so that each change reaches the pickle. */
 static void make_pickle(blob *b)
 {
     make_zip(b, true);
@@ -197,7 +197,7 @@ static void make_container(blob *b)
     make_zip(b, false);
 }
 
-/* A manifest of ranges and boxes, signed again, so that every change reaches its reader. */
+/* A manifest of ranges and boxes, signed again, so that each change reaches its reader. */
 static char *manifest; // without its self hash
 static void make_manifest(blob *b)
 {
@@ -246,7 +246,7 @@ static void write_shard(const char *dir)
     blob_free(&bytes);
 }
 
-/* ---- what is asked of each file ---- */
+/* ---- what is checked of each file ---- */
 
 static void read_all(mr_ckpt *c)
 {
@@ -301,14 +301,14 @@ int main(void)
     static const struct {
         const char *file;
         void (*make)(blob *b);
-        uint64_t opened; // of a hundred, at least: the changes are no mere noise
+        uint64_t opened; // of a hundred at least: the changes are not only noise
     } kinds[] = {{"header.safetensors", make_safetensors, 2},
                  {"model.safetensors.index.json", make_index, 1},
                  {"pickle.pth", make_pickle, 5},
                  {"zip.pth", make_container, 5},
                  {"legacy.pth", make_legacy, 5},
                  {"step/MANIFEST.json", make_manifest, 5}};
-    case_clock(); // what a changed manifest names is absent, and stays so
+    case_clock(); // files that a changed manifest names are absent, and stay absent
     const char *dir = case_dir("fuzz");
     mr_ckpt_item items[] = {
         {.name = "a", .dtype = MR_ST_F32, .rank = 1, .shape = {3}, .data = six},

@@ -1,4 +1,4 @@
-/* ckpt/keep: what stays, what goes, and only what is surely dead is swept. */
+/* ckpt/keep: what is kept, what is removed, and that only files of dead processes are removed. */
 #include "ckptcase.h"
 #include "ckpt/save.h"
 
@@ -47,7 +47,8 @@ static void retention(void)
     CHECK_INT(lines, 0);
     CHECK_INT(case_count(dir, ".trash-"), 0);
 
-    // two that match their hashes stay, even beyond the number to keep; damaged ones are set aside
+    // two that match their hashes are kept, even beyond the number to keep; damaged ones are set
+    // aside
     fresh(6);
     case_flip_last_byte(dir, 6);
     case_flip_last_byte(dir, 5);
@@ -75,8 +76,8 @@ static void come_back(void)
     CHECK_INT(rename(hidden_manifest, gone), 0);
 }
 
-/* Links in ckpt/ are no checkpoints: they keep nothing from staying, and nothing is removed through
- * them. What cannot be read is no damage. */
+/* Links in ckpt/ are no checkpoints: they do not count as kept, and nothing is removed through
+ * them. A file that cannot be read is not damaged. */
 static void stray(void)
 {
     char to[700], at[700], shard[800], hidden[900];
@@ -101,7 +102,7 @@ static void stray(void)
     case_clock();
     CHECK_OK(mr_save_retain(lock, 1, 0, NULL, 0, report, NULL));
     mr_clock_replace(NULL);
-    // two others are good, and nothing says that the newest is not
+    // two others are good, and it is unknown whether the newest is
     check_steps(3, (int64_t[]){4, 3, 2});
     CHECK_INT(case_count(dir, ".bad-"), 0);
 
@@ -167,10 +168,10 @@ static void sweep(void)
     touch_dir("step-000000000005.tmp-%s-%lld.1", run, fence); // ours
     // of a later launch: it is alive
     touch_dir("step-000000000006.tmp-%s-%lld.1", run, fence + 1);
-    // of another run: nothing is proven
+    // of another run: it may be alive
     touch_dir("step-000000000007.tmp-%s-%lld.1", "ffff", fence);
     touch_dir(".trash-step-000000000002%.0s%.0lld", "", 0);
-    touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence); // its replacement is there
+    touch_dir(".replaced-step-000000000001%.0s-%lld.1", "", fence); // its replacement exists
     // outcomes: those of earlier launches are not waited for, those of this one may be
     touch_dir(".ended-%s-%lld.1", run, fence - 1);
     touch_dir(".ended-%s-%lld.1", run, fence);
@@ -188,8 +189,8 @@ static void sweep(void)
     check_steps(1, (int64_t[]){1});
 }
 
-/* A checkpoint that stepped aside: readers find it, the next launch puts it back, and one that
- * cannot be put back stays where it is. */
+/* A checkpoint that was set aside: readers find it, the next launch restores it, and one that
+ * cannot be restored stays. */
 static int refuse_rename(const char *a, const char *b)
 {
     (void)a, (void)b;
@@ -225,7 +226,7 @@ static void put_back(void)
     CHECK_STR(mr_ckpt_path(c), from);
     mr_ckpt_close(c);
     CHECK(!mr_path_exists(to));
-    // with both there, the step counts once and the replacement wins
+    // when both exist, the step counts once and the replacement wins
     CHECK_OK(mr_dir_make(to));
     check_steps(2, (int64_t[]){2, 1});
     CHECK_OK(mr_save_repair(lock));
@@ -236,7 +237,7 @@ static void put_back(void)
     CHECK_STR(mr_save_find("weights.pth", find), "weights.pth");
 }
 
-/* Retention stopped at any operation: nothing that is still listed is incomplete. */
+/* Retention stopped at any operation: no listed checkpoint is incomplete. */
 static void stopped_retention(void)
 {
     fault_install();

@@ -1,4 +1,4 @@
-/* ckpt/manifest: the parts of ranks become one whole; what does not fit together is reported. */
+/* ckpt/manifest: the parts of ranks are joined; parts that contradict each other are reported. */
 #include "manifestcase.h"
 
 enum { RANKS = 3 };
@@ -58,7 +58,7 @@ static void merged(void)
     mr_manifest_fini(&m);
 }
 
-/* With another item in rank 1's part: what is reported. */
+/* With another item in rank 1's part: the error. */
 static void wrong_part(mr_ckpt_item item, const char *why)
 {
     mr_manifest m;
@@ -94,7 +94,7 @@ static void wrong_parts(void)
     wrong_part(item, "tensor 'all' has another dtype, shape or partition");
 }
 
-/* Empty parts do no harm. */
+/* Empty parts are accepted. */
 static void empty_pieces(void)
 {
     mr_manifest m;

@@ -1,5 +1,5 @@
-/* ckpt/manifest_read: no byte of a manifest can change unnoticed, and one that is whole but wrong
- * is refused with what is wrong; both schemas. */
+/* ckpt/manifest_read: each changed byte of a manifest is detected, and a complete but wrong
+ * manifest is refused with what is wrong; both schemas. */
 #include "manifestcase.h"
 #include "peak.h"
 
@@ -38,7 +38,7 @@ static void round_trip(void)
     CHECK_INT(y->n, 2);
     CHECK_INT(m.pieces[y->first + 1].offset, 3000);
     CHECK_INT(m.pieces[y->first + 1].bounds[2], 2);
-    // what is reported beside files and tensors is JSON and all there is
+    // text other than files and tensors is JSON, and complete
     json_t *facts = meta_of(m.facts);
     CHECK_INT(json_integer_value(json_object_get(facts, "seed")), 1);
     CHECK_STR(json_string_value(json_object_get(json_object_get(facts, "machine"), "isa")), "x");
@@ -48,7 +48,7 @@ static void round_trip(void)
     mr_free(text);
 }
 
-/* Any one byte changed, dropped or doubled is found. */
+/* Any one byte changed, removed or repeated is detected. */
 static void any_byte(void)
 {
     size_t n;
@@ -72,7 +72,7 @@ static void any_byte(void)
     mr_free(text);
 }
 
-/* Replace `from` by `to` and sign again: a manifest that is whole but wrong. */
+/* Replaces `from` by `to` and signs again: a complete but wrong manifest. */
 static void signed_lie(const char *from, const char *to, mr_status code, const char *part)
 {
     size_t n;
@@ -124,7 +124,7 @@ static void lies(void)
     signed_lie("[10, 20]", "[10, 9223372036854775807]", MR_E_CKPT,
                "its shape has too many elements");
     signed_lie("\"kind\"", "{", MR_E_CKPT, "expected a name in quotes");
-    // what the pieces leave out or hold twice
+    // bytes that the pieces leave out or hold twice
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 0, 70]]", MR_E_CKPT,
                "tensor 'master.x.weight': elements 70 to 77 are in no file");
     signed_lie("[[0, 808, 0, 77]]", "[[0, 808, 3, 77]]", MR_E_CKPT,
@@ -145,8 +145,8 @@ static void lies(void)
     signed_lie("\"boxes\"", "\"ranges\": [], \"boxes\"", MR_E_CKPT, "has two lists of pieces");
 }
 
-/* Boxes are compared each with each, so their number is bounded; so is the memory of a large
- * manifest, which jansson alone would read into forty times its text. */
+/* Boxes are compared in pairs, so their number is bounded; so is the memory of a large manifest,
+ * which jansson alone would read into forty times its text. */
 static int64_t cells = 2000;
 static char *many_boxes(size_t *n)
 {
@@ -196,7 +196,7 @@ static void bounds(void)
     CHECK_FAILS(mr_manifest_read(path, false, &m), MR_E_CKPT,
                 "tensor 't' is cut into 2000 boxes; expected at most 1024");
     mr_manifest_fini(&m);
-    // another process writes the large one, so that no free memory of this one is used again
+    // another process writes the large one, so that no free memory of this one is reused
     cells = 300000;
     pid_t child = fork();
     if (child == 0) {
@@ -245,7 +245,7 @@ static void schema_1(void)
 }
 
 /* An undamaged manifest is never called damaged for lack of memory (jansson may read a text whose
- * allocation failed as a wrong token, or do without the memory). */
+ * allocation failed as a wrong token, or continue without it). */
 static void no_memory(void)
 {
     size_t n;

@@ -32,7 +32,7 @@ static void meta_rules(void)
     json_decref(meta);
 }
 
-/* The members that a resume needs, for other programs too. */
+/* The fields that a resume needs, for other programs too. */
 static void members(void)
 {
     static const char *const names[] = {
@@ -60,7 +60,7 @@ static void members(void)
     for (size_t i = 0; i < MR_COUNT(second); i++)
         CHECK_INT(json_integer_value(json_array_get(box, i)), second[i]);
     json_decref(root);
-    // the self hash is the last member
+    // the self hash is the last field
     CHECK(strncmp(text + n - 48, ",\n \"self\": \"", 12) == 0);
     mr_free(text);
 }

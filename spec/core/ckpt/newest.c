@@ -1,5 +1,5 @@
-/* ckpt/newest: damaged checkpoints are set aside by the owner of the run only, and only for bytes
- * that were read: errors of input and absence are no damage. */
+/* ckpt/newest: only the owner of the run sets damaged checkpoints aside, and only for bytes that
+ * were read: input errors and absent files are no damage. */
 #include "ckptcase.h"
 
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ static void come_back(void)
         CHECK_INT(rename(hidden, part), 0);
 }
 
-/* Absent for three pauses it is found, absent for good it is passed over and stays; nothing is set
+/* Absent for three pauses it is found, absent for good it is skipped and stays; nothing is set
  * aside. */
 static void absent(mr_run_lock *lock, const char *name)
 {
@@ -77,7 +77,7 @@ int main(void)
             fault_at(i, FAULT_ERRNO, errors[k]);
             CHECK_OK(mr_ckpt_open_newest(dir, lock, NULL, NULL, &c));
             fault_clear();
-            // ESTALE is over when the file is opened again, so the newest step is still found
+            // ESTALE ends when the file is opened again, so the newest step is still found
             CHECK(mr_ckpt_step(c) >= (errors[k] == ESTALE ? 3 : 2) && case_exact(c));
             mr_ckpt_close(c);
         }
@@ -86,10 +86,10 @@ int main(void)
     mr_io_replace(NULL);
     mr_clock_replace(NULL);
 
-    // a reader without the lock passes over and renames nothing
+    // a reader without the lock skips it and renames nothing
     lines = 0, text[0] = 0;
     case_flip_last_byte(dir, 3);
-    // a request to stop passes none over, and takes no older one
+    // a request to stop skips none, and takes no older one
     mr_interrupt_set(true);
     CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, report, text, &c), MR_E_STOPPED, "");
     mr_interrupt_set(false);
@@ -115,7 +115,7 @@ int main(void)
     CHECK_INT(steps[0], 2);
     mr_free(steps);
 
-    // all damaged: an error that says so
+    // all are damaged: an error that reports this
     case_flip_last_byte(dir, 1);
     case_flip_last_byte(dir, 2);
     CHECK_FAILS(mr_ckpt_open_newest(dir, NULL, NULL, NULL, &c), MR_E_CKPT,

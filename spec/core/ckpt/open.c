@@ -1,4 +1,4 @@
-/* ckpt/open: bytes come out exactly or not at all: bit flips, cuts, zeroed blocks, missing and
+/* ckpt/open: bytes are read exactly or not at all: bit flips, cuts, zeroed blocks, missing and
  * swapped files. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
@@ -26,7 +26,7 @@ static void make(void)
 
 static void put_file(const char *path, const char *data, size_t n)
 {
-    // a fresh file each time: some file systems wait for the disk when one is written over
+    // a new file each time: some file systems wait for the disk when one is overwritten
     remove(path);
     FILE *f = fopen(path, "wb");
     fwrite(data, 1, n, f);
@@ -42,7 +42,8 @@ static void report(void *user, const char *line)
     snprintf(told_text, sizeof told_text, "%s", line);
 }
 
-/* The damaged step 2 gives way to step 1, or is exact all the same; returns true for the former. */
+/* The damaged step 2 is skipped for step 1, or is exact nevertheless; returns true for the
+ * former. */
 static bool older_taken(const char *what)
 {
     mr_ckpt *c;
@@ -108,7 +109,7 @@ static void files_gone(void)
         CHECK(rename(aside, paths[i]) == 0);
     }
     mr_clock_replace(NULL);
-    // a byte too many, behind all that is hashed
+    // a byte too many, after all that is hashed
     CHECK(truncate(shard, (off_t)shard_bytes + 1) == 0);
     CHECK(older_taken("longer file"));
     CHECK(strstr(told_text, "the manifest says"));
@@ -159,7 +160,7 @@ static void ranges(void)
     CHECK_FAILS(mr_ckpt_open(dir, &c), MR_E_USAGE, "no file of weights");
 }
 
-/* The file changes after the open: what was not yet checked is not believed. */
+/* The file changes after the open: bytes that were not yet checked are not trusted. */
 static void changed_later(void)
 {
     mr_ckpt *c;
@@ -256,7 +257,7 @@ static void index_files(void)
     CHECK_INT(mr_ckpt_count(c), 2);
     CHECK_INT(mr_ckpt_find(c, "b")->file, 1);
     mr_ckpt_close(c);
-    // what the index has in one file may lie in another one, too
+    // a tensor that the index has in one file may be in another one, too
     mr_ckpt_item both[] = {{.name = "a", .dtype = MR_ST_F32, .rank = 1, .shape = {2}},
                            {.name = "b", .dtype = MR_ST_F32, .rank = 1, .shape = {2}}};
     static const float others[] = {8, 9};
@@ -286,8 +287,8 @@ static void index_files(void)
                   "tensor 'b' is not in part-0.safetensors");
 }
 
-/* Neither an index that is too large nor a pipe, a device or a circle of links is read or waited
- * for. */
+/* An index that is too large, a pipe, a device and a cycle of links are refused without a read or a
+ * wait. */
 static void index_bounds(void)
 {
     mr_ckpt *c;
@@ -297,7 +298,7 @@ static void index_bounds(void)
     put_file(index_path, text, MR_ST_HEADER_MAX + 1);
     CHECK_FAILS(mr_ckpt_open(index_path, &c), MR_E_FORMAT,
                 "has 16777217 bytes, expected at most 16777216");
-    // empty lists cost jansson forty times their text
+    // empty lists need forty times their text in jansson
     static const char start[] = "{\"weight_map\": [";
     memcpy(text, start, sizeof start - 1);
     for (size_t i = sizeof start - 1; i + 3 < MR_ST_HEADER_MAX; i += 3)

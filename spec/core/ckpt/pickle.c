@@ -1,6 +1,6 @@
-/* ckpt/pickle: pickles are walked as data; what weights do not need is refused by name, and time
- * and memory stay within limits whatever the pickle says. Covers: core/ckpt/rebuild.c
- * core/ckpt/pickled.c core/ckpt/torch_names.c */
+/* ckpt/pickle: pickles are walked as data. Opcodes that weights do not need are refused by name,
+ * and time and memory stay within limits for any pickle.
+ * Covers: core/ckpt/rebuild.c core/ckpt/pickled.c core/ckpt/torch_names.c */
 #include "check.h"
 #include "ckpt/torch.h"
 #include "peak.h"
@@ -20,7 +20,7 @@ static mr_status note(void *user, const char *name, const mr_torch_tensor *x)
     return MR_OK;
 }
 
-/* Walk a pickle in memory of exactly its size and name its tensors. */
+/* Walks a pickle in memory of exactly its size and lists its tensors. */
 static mr_status walk(const blob *b)
 {
     mr_pickle p;
@@ -92,7 +92,7 @@ static void names(void)
     for (int op = 0; op < 256; op++) {
         char code = (char)op;
         mr_status st = walk_value(&code, 1);
-        if (st == MR_OK) // nothing, a number or an empty container as the value
+        if (st == MR_OK) // none, a number or an empty container as the value
             CHECK(strchr("N)]}\x88\x89\x8f", op) && op);
     }
     CHECK_FAILS(walk_value("i", 1), MR_E_FORMAT, "opcode 0x69 is not one that weights need");
@@ -144,7 +144,7 @@ static void tensor_kinds(void)
     tensor_value(&(tensor_case){FLOATS, .rank = 9}, MR_OK, "x: it has more than 8 dimensions;");
     tensor_value(&(tensor_case){FLOATS, .more = "}"}, MR_OK, "x;");
     tensor_value(&(tensor_case){FLOATS, .more = "}X\3\0\0"}, MR_E_FORMAT, "pickle: ");
-    // a marker of torch: what is stored is not what it means
+    // a marker of torch: the stored elements are not the values
     tensor_value(&(tensor_case){FLOATS, .more = "}N\x88s"}, MR_OK,
                  "x: its elements are conjugated or negated when torch reads them;");
     tensor_value(&(tensor_case){BYTES}, MR_E_FORMAT, "invalid arguments");
@@ -177,7 +177,7 @@ static void members(blob *b, const char *name, const char *values, bool tensor)
     }
 }
 
-/* A whole module: parameters, buffers without those that are not saved, and modules inside it. */
+/* A whole module: parameters, buffers without those that are not saved, and submodules. */
 static void modules(void)
 {
     blob b = {0};
@@ -202,7 +202,7 @@ static void modules(void)
     blob_free(&b);
 }
 
-/* Before 1.6 a class stands in a reference together with its source, which is of no use here. */
+/* Before 1.6 a reference holds a class together with its source, which is not needed. */
 static void module_with_source(void)
 {
     blob b = {0};
@@ -224,7 +224,7 @@ static void module_with_source(void)
 
 /* ---- limits ---- */
 
-/* The k-th of `levels` dictionaries holds the one before it twice; all stand in the first. */
+/* The k-th of `levels` dictionaries holds the one before it twice; all are in the first. */
 static void shared(blob *b, int levels, bool tensor)
 {
     static const tensor_case one = {FLOATS, .rank = 1, .shape = {6}, .stride = {1}};
@@ -258,12 +258,12 @@ static void shared(blob *b, int levels, bool tensor)
 static void sharing(void)
 {
     blob b;
-    // as many ways as leaves of a tree of 3 levels, for each of the levels
+    // as many paths as leaves of a tree of 3 levels, for each of the levels
     shared(&b, 3, true);
     CHECK_OK(walk(&b));
     CHECK_INT(tensors, 1 + 2 + 4 + 8);
     blob_free(&b);
-    // 2^40 ways to nothing are walked once
+    // 2^40 paths to nothing are walked once
     shared(&b, 40, false);
     CHECK_OK(walk(&b));
     CHECK_INT(tensors, 0);
@@ -288,7 +288,7 @@ static void sharing(void)
     blob_free(&b);
 }
 
-/* Many modules may share one large state, and each looks for its members in it. */
+/* Many modules may share one large state, and each searches it for its fields. */
 static void shared_state(void)
 {
     blob b = {0};
@@ -311,7 +311,7 @@ static bool walks(void *user)
     return walk(user) == MR_OK;
 }
 
-/* `count` times a piece in one pickle of at most 8 MiB. */
+/* A piece repeated `count` times in one pickle of at most 8 MiB. */
 static void costs(const char *what, const char *piece, size_t bytes, int count, int group)
 {
     blob b = {0};
@@ -344,7 +344,8 @@ static void limits(void)
     puts_to(&b, "]r"), put_int(&b, 1000000, 4);
     CHECK_FAILS(walk(&b), MR_E_FORMAT, "memo 1000000; expected less than 1000000");
     blob_free(&b);
-    // room of the reader beside the 8 MiB of the pickle itself, which the file's reader holds
+    // room of the reader in addition to the 8 MiB of the pickle itself, which the file's reader
+    // holds
     costs("nothing", "N", 1, 990000, 90000);
     costs("empty texts", "\x8c", 2, 990000, 90000);
     costs("dictionaries", "}NNs", 4, 240000, 20000);

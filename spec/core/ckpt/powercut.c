@@ -1,7 +1,7 @@
-/* Promise: a checkpoint that was acknowledged survives a power cut at any moment (reference:
- * reliability 8, power cut). A save with retention is logged call by call; for every prefix of the
- * log legal disks are built: any subset of unsynced writes in pieces of 512 bytes, any subset of
- * unsynced changes of names. From each of them the newest checkpoint is opened. */
+/* Promise: an acknowledged checkpoint survives a power cut at any moment (reference: reliability 8,
+ * power cut). A save with retention is logged call by call. For each prefix of the log legal disks
+ * are built: any subset of unsynced writes in pieces of 512 bytes, and any subset of unsynced
+ * changes of names. The newest checkpoint is opened from each of them. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -178,7 +178,7 @@ static void drop(names *l, const char *name)
 }
 static void apply(names *l, const change *c)
 {
-    // a rename whose source is not there (its creation was lost) does nothing
+    // a rename whose source does not exist (its creation was lost) does nothing
     if (c->from[0] && find(l, c->from) < 0)
         return;
     if (c->swap) {
@@ -258,7 +258,7 @@ static void keep(node *f)
     f->n_kept = f->n_now;
 }
 
-/* What is on the real disk before the log starts is durable. */
+/* The real disk's contents before the log starts are durable. */
 static int load_tree(const char *path)
 {
     struct stat s;
@@ -397,7 +397,7 @@ static void judge(int ops_done, int mode, int64_t least)
                c ? (long long)mr_ckpt_step(c) : -1, (long long)least);
     CHECK(good);
     mr_ckpt_close(c);
-    // one that retention was about to remove is whole or out of sight
+    // one that retention was about to remove is whole or invisible
     int64_t *steps;
     int n = 0;
     char path[600];
@@ -435,8 +435,8 @@ static void forget(void)
     n_ops = n_nodes = 0;
 }
 
-/* Save `step` with the log on, then cut the power after each operation of it. A step that is there
- * already is there at every moment. */
+/* Saves `step` with the log on, then cuts the power after each operation of it. A step that exists
+ * already exists at each moment. */
 static void cut_everywhere(mr_run_lock *lock, int64_t step, int random_disks)
 {
     mr_saver *saver;

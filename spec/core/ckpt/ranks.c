@@ -41,7 +41,7 @@ static void fill(int64_t step, bool large)
 
 static bool last_is_idle; /* rank 3 owns nothing: rank 2 has its part, too */
 
-/* Uneven cuts of n: 0, 1/16, 4/16, 9/16, all. */
+/* Uneven divisions of n: 0, 1/16, 4/16, 9/16, all. */
 static int64_t cut(int64_t n, int rank)
 {
     if (last_is_idle && rank == 3)
@@ -49,7 +49,7 @@ static int64_t cut(int64_t n, int rank)
     return n * rank * rank / (RANKS * RANKS);
 }
 
-/* What a rank has of it: a range of x, some columns of y, and rank 0 the small things. */
+/* A rank's part of it: a range of x, some columns of y, and for rank 0 the small tensors. */
 static int items_of(int rank, mr_ckpt_item items[ITEMS])
 {
     int64_t a = cut(n_x, rank), b = cut(n_x, rank + 1), c = cut(n_y, rank), d = cut(n_y, rank + 1);
@@ -77,7 +77,7 @@ static int items_of(int rank, mr_ckpt_item items[ITEMS])
     return last_is_idle && rank == 3 ? 0 : rank ? 2 : ITEMS;
 }
 
-/* The saver of a rank, with its lock where it is rank 0. */
+/* The saver of a rank, with its lock for rank 0. */
 static mr_status open_rank(int rank, double deadline_s)
 {
     mr_saver_options o = {.rank = rank, .ranks = RANKS, .run_dir = dir, .deadline_s = deadline_s};
@@ -112,7 +112,7 @@ static mr_status start(int rank, int64_t step)
     return mr_saver_save(saver[rank], step, items, n, rank ? NULL : CASE_META, false, &taken);
 }
 
-/* Save with all ranks; *others: how the last of those that did not succeed ended. */
+/* Saves with all ranks; *others is the status of the last rank that did not succeed. */
 static mr_status save(int64_t step, mr_status *others)
 {
     *others = MR_OK;
@@ -157,7 +157,7 @@ static mr_ckpt *open_step(int64_t step)
 
 /* ---- reading ---- */
 
-/* Bytes of the blocks that hold some of the wants, each counted once. */
+/* Bytes of the blocks that hold some of the wanted tensors, each counted once. */
 static char marked[RANKS][64];
 static int mark_file;
 static int64_t mark_offset;
@@ -249,7 +249,7 @@ static void read_by_others(void)
         printf("%d readers of %.1f MB: at most %.1f MB each\n", worlds[i], (double)all * 1e-6,
                (double)most * 1e-6);
     }
-    // wishes all over the files, far more than are kept: still each block once
+    // wanted ranges all over the files, far more than are kept: still each block once
     enum { WISHES = 96 };
     mr_ckpt_want wants[WISHES];
     float x[WISHES];
@@ -264,7 +264,7 @@ static void read_by_others(void)
         CHECK(x[i] == case_value(1, 0, wants[i].slice.from[0]));
     mr_ckpt_close(c);
     mr_manifest_fini(&m);
-    // a rank's file is one of its own, and readable alone
+    // a rank's file is complete by itself, and readable alone
     snprintf(path, sizeof path, "%s/r00001-of-00004.safetensors", step);
     CHECK_OK(mr_ckpt_open(path, &c));
     snprintf(path, sizeof path, "x[%lld:%lld]", (long long)cut(n_x, 1), (long long)cut(n_x, 2));
@@ -276,7 +276,7 @@ static void read_by_others(void)
     CHECK_INT(case_count(dir, ".ended-"), 1);
 }
 
-/* A rank that owns nothing of small tensors writes a file without tensors. */
+/* A rank that owns none of the small tensors writes a file without tensors. */
 static void one_has_nothing(void)
 {
     mr_status others;
@@ -304,7 +304,7 @@ static void one_has_nothing(void)
     lock = NULL;
 }
 
-/* A file that is not there or damaged is reported with its name, and the others' tensors still
+/* A file that is missing or damaged is reported with its name, and the others' tensors are still
  * read. */
 static void damaged_files(void)
 {
@@ -349,7 +349,7 @@ static void wrong_parts(void)
     CHECK_FAILS(save(1, &others), MR_E_CKPT,
                 "elements 74995 to 75000 are in both r00001-of-00004.safetensors and r00002");
     first_lost = 0;
-    // what does not fit together is not tried again
+    // parts that contradict each other are not tried again
     while (mr_saver_poll(saver[0], &e))
         CHECK_INT(e.kind, MR_SAVER_FAIL);
     CHECK_INT(case_count(dir, "step-"), 0);
@@ -362,8 +362,8 @@ static void wrong_parts(void)
     close_ranks();
 }
 
-/* A rank hears of an end now sooner, now later than rank 0 has counted it, so that ranks which
- * counted for themselves would end the run at different saves. */
+/* A rank is notified of an end now sooner, now later than rank 0 has counted it, so ranks that
+ * count by themselves would end the run at different saves. */
 static void first_rank_decides(void)
 {
     mr_status others;
@@ -381,7 +381,7 @@ static void first_rank_decides(void)
                 "no checkpoint was committed in 3 saves in a row; the last one: /");
     for (int r = 1; r < RANKS; r++)
         CHECK_OK(mr_saver_check(saver[r]));
-    // until it has told them, all still take the same saves
+    // until it has sent them, all still take the same saves
     CHECK_OK(save(1, &others));
     CHECK_OK(others);
     CHECK_OK(mr_saver_check(saver[0]));
@@ -406,7 +406,7 @@ static void wrong_use(void)
     mr_run_lock_release(lock);
 }
 
-/* No one waits beyond the deadline for a rank that does not answer, and nothing is committed. */
+/* No rank waits beyond the deadline for a rank that does not answer, and nothing is committed. */
 static void silent_ranks(void)
 {
     fresh();
@@ -418,7 +418,7 @@ static void silent_ranks(void)
     CHECK_FAILS(mr_saver_wait(saver[1], INFINITY), MR_E_CKPT, "has not written its part of step 1");
     while (mr_saver_wait(saver[0], INFINITY) != MR_E_CKPT ||
            !strstr(mr_error_last()->text, "newest"))
-        ; // the deadline of the save may be over a moment before its thread is
+        ; // the deadline of the save may be over a moment before that of its thread
     CHECK_INT(case_count(dir, "step-"), 0);
     close_ranks();
     CHECK_OK(open_rank(0, 0));
@@ -428,13 +428,13 @@ static void silent_ranks(void)
            !strstr(mr_error_last()->text, "newest"))
         ;
     CHECK(strstr(mr_error_last()->text, "rank 0 did not report the save of step 1 within 0.05 s"));
-    // a rank that comes late is told that the others have gone on
+    // a rank that comes late is notified that the others have continued
     CHECK_OK(start(2, 2));
     close_ranks();
 }
 
-/* Ranks that know that others are lost wait no longer than they say, however long the deadline is;
- * a part that comes in that time is taken. */
+/* Ranks that know that others are lost wait no longer than the given time, however long the
+ * deadline is; a part that arrives in that time is taken. */
 static void lost_ranks(void)
 {
     fresh();
@@ -463,7 +463,7 @@ static void lost_ranks(void)
     close_ranks();
 }
 
-/* A rank that cannot look once while it waits for rank 0 looks again. */
+/* A rank whose look fails once while it waits for rank 0 looks again. */
 static void look_again(void)
 {
     mr_status others = MR_OK;
@@ -490,7 +490,7 @@ static void look_again(void)
     close_ranks();
 }
 
-/* ---- every operation may fail or be the last ---- */
+/* ---- each operation may fail or be the last ---- */
 
 /* After a restart: the newest checkpoint is exact and not older than `least`. */
 static void judge(int64_t least, const char *what, long i)
@@ -547,7 +547,7 @@ static void fail_sweep(long n)
         fault_at(i, FAULT_ERRNO, EIO);
         mr_status st = save(2, &others);
         fault_clear();
-        // a rank may miss that a commit was made, and none takes a failure for one
+        // a rank may not notice a commit, but none takes a failure for one
         CHECK(st == MR_OK || others != MR_OK);
         CHECK_INT(mr_path_exists(mr_ckpt_dir(dir, 2, path, sizeof path)), st == MR_OK);
         acknowledged += st == MR_OK;
@@ -558,7 +558,7 @@ static void fail_sweep(long n)
     CHECK(acknowledged >= rounds - 3);
 }
 
-/* All ranks die at once, after each operation of any. */
+/* All ranks die at the same time, after each operation of any. */
 static void die_together(long n)
 {
     for (long i = 2; i <= n; i += every) {
@@ -596,8 +596,8 @@ static pid_t start_rank(int rank, long at, int ready)
     _exit(mr_saver_wait(saver[rank], INFINITY) != MR_OK);
 }
 
-/* A rank dies after each of its operations; the others are ended as a launcher would. Returns
- * whether it died. */
+/* A rank dies after each of its operations; the others are ended as by a launcher. Returns whether
+ * it died. */
 static bool die_alone(int rank, long at)
 {
     pid_t ranks[RANKS];
@@ -627,7 +627,7 @@ static bool die_alone(int rank, long at)
             waitpid(ranks[r], &rest, 0);
             CHECK(died || rest == 0);
         }
-    // rank 0 commits only when each part is there, and each rank is told
+    // rank 0 commits only when all parts exist, and each rank is notified
     judge(died ? 1 : 2, "death of one", at);
     return died;
 }
@@ -662,7 +662,7 @@ int main(void)
         while (die_alone(dying[i], at))
             at += every;
         printf("rank %d died after operations up to its %ld.\n", dying[i], at);
-        // how many more depends on how often it looks for what slower ranks write
+        // the number of others depends on how often it looks for the files of slower ranks
         CHECK(at > 12);
     }
     mr_dir_remove(dir);

@@ -1,5 +1,5 @@
-/* ckpt/safetensors_read: hostile and damaged files are refused with file and key, never read
- * past. */
+/* ckpt/safetensors_read: hostile and damaged files are refused with file and key, and never read
+ * past their end. */
 #include "ckptcase.h"
 #include "peak.h"
 
@@ -9,7 +9,7 @@ static char path[600];
 
 static void put(const char *header, size_t length, const void *data, size_t bytes)
 {
-    // a fresh file each time: some file systems wait for the disk when one is written over
+    // a new file each time: some file systems wait for the disk when one is overwritten
     remove(path);
     FILE *f = fopen(path, "wb");
     uint64_t word = length;
@@ -20,7 +20,8 @@ static void put(const char *header, size_t length, const void *data, size_t byte
     fclose(f);
 }
 
-/* The header with `bytes` zero bytes of data behind it fails with a text that contains `part`. */
+/* Opening the header with `bytes` zero bytes of data after it fails with a text that contains
+ * `part`. */
 static void refused(const char *header, size_t bytes, const char *part)
 {
     static const char zeros[4096];
@@ -100,7 +101,7 @@ static void hostile(void)
     refused("{\"__metadata__\": []}", 0, "not an object");
     refused("{\"__metadata__\": {}, \"__metadata__\": {}}", 0, "__metadata__ occurs twice");
     refused("{\"__metadata__\": {\"k\": \"1\", \"\\u006b\": \"2\"}}", 0, "'k' occurs twice");
-    // names that are equal only after their escapes are read
+    // names that are equal only after their escapes are decoded
     refused("{\"a\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0, 1]}, "
             "\"\\u0061\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [1, 2]}}",
             2, "tensor 'a' occurs twice");
@@ -185,7 +186,7 @@ static void good(void)
     mr_safetensors_close(st);
 }
 
-/* Any byte of a good header changed: refused or read, never out of bounds (run under the
+/* A changed byte in a good header: refused or read, never out of bounds (run under the
  * sanitizers). */
 static void mutations(unsigned seed)
 {
@@ -240,7 +241,7 @@ static void no_file(void)
 
 /* ---- memory ---- */
 
-/* A header close to the limit, made of the same piece again and again. */
+/* A header close to the limit, made by repeating one piece. */
 static int64_t large_header(const char *start, const char *piece, const char *end, bool numbered)
 {
     FILE *f = fopen(path, "wb");

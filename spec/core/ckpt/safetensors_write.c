@@ -1,5 +1,5 @@
-/* ckpt/safetensors_write: what is written reads back; bad lists are refused; half a file never
- * stays. */
+/* ckpt/safetensors_write: a written file is read back; invalid lists are refused; no partial file
+ * remains. */
 #include "ckptcase.h"
 
 static char path[600];

@@ -1,5 +1,5 @@
-/* ckpt/saver: training goes on while a snapshot is written; buffers, waiting, counting, failing
- * memory. */
+/* ckpt/saver: training continues while a snapshot is written; buffers, waiting, counting, failing
+ * allocations. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -28,7 +28,7 @@ static void end(void)
     mr_run_lock_release(lock);
 }
 
-/* A disk that stands still while the gate is shut. */
+/* A disk that does not answer while the gate is closed. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static const mr_io *honest;
 static ssize_t gated_write(int fd, const void *data, size_t n)
@@ -41,7 +41,7 @@ static ssize_t gated_write(int fd, const void *data, size_t n)
 static int refuse_step_4(const char *path, int mode)
 {
     if (strstr(path, "/step-000000000004")) {
-        // not before the next save is there
+        // not before the next save exists
         pthread_mutex_lock(&gate);
         pthread_mutex_unlock(&gate);
         return errno = EIO, -1;
@@ -85,11 +85,11 @@ static void two_buffers(void)
     mr_io_replace(&slow);
     pthread_mutex_lock(&gate);
     CHECK_OK(start_save(1, false));
-    CHECK_OK(start_save(2, false)); // overwrites what step 1 was taken from
+    CHECK_OK(start_save(2, false)); // overwrites the source of step 1
     mr_saver_get_status(saver, &s);
     CHECK_INT(s.pending, 2);
     CHECK_INT(s.commits, 0);
-    // a third one finds no buffer: skipped and reported, not waited for
+    // a third one finds no buffer: it is skipped and reported without a wait
     CHECK(taken);
     CHECK_OK(start_save(3, false));
     CHECK(!taken);
@@ -136,8 +136,8 @@ static void two_buffers(void)
     end();
 }
 
-/* The newest save is what wait() judges: an older one that commits after the newest was skipped
- * does not make up for it, and an older one that fails does not spoil a newest one that commits. */
+/* wait() reports the newest save: an older one that commits after the newest was skipped does not
+ * count in its place, and an older one that fails does not change a newest one that commits. */
 static void the_newest_counts(void)
 {
     begin();
@@ -156,7 +156,7 @@ static void the_newest_counts(void)
     CHECK_OK(start_save(3, true));
     CHECK_OK(mr_saver_wait(saver, INFINITY));
     expect(3);
-    // the older of two fails: its directory cannot be made
+    // the older of two fails: its directory cannot be created
     slow.mkdir = refuse_step_4;
     pthread_mutex_lock(&gate);
     CHECK_OK(start_save(4, false));
@@ -169,8 +169,8 @@ static void the_newest_counts(void)
     end();
 }
 
-/* The journal is synced before the rename that commits; one that cannot be synced is reported and
- * stops no save. */
+/* The journal is synced before the rename that commits; a sync that fails is reported and stops no
+ * save. */
 static ino_t journal_inode;
 static bool journal_synced, journal_broken, synced_at_commit;
 static int watched_fsync(int fd)
@@ -218,8 +218,8 @@ static void journal_first(void)
     end();
 }
 
-/* A disk that does not answer: no one waits longer than the deadline, the lock stays taken, and the
- * thread frees everything when the disk answers again. */
+/* A disk that does not answer: no caller waits longer than the deadline, the lock stays taken, and
+ * the thread frees everything when the disk answers again. */
 static void dead_disk(void)
 {
     mr_run_owner owner;
@@ -252,7 +252,7 @@ static void dead_disk(void)
     mr_io_replace(honest);
 }
 
-/* The caller's thread asks a disk that does not answer for nothing, not even for its free room. */
+/* The caller's thread makes no call to a disk that does not answer, not even for its free room. */
 static int64_t gated_free_bytes(const char *path)
 {
     pthread_mutex_lock(&gate);
@@ -281,7 +281,7 @@ static void dead_disk_is_not_asked(void)
     end();
 }
 
-/* Old checkpoints that are slow to go hold no buffer, and no one waits for them beyond the
+/* Old checkpoints that are slow to remove hold no buffer, and no caller waits for them beyond the
  * deadline. */
 static int gated_unlink(const char *path)
 {
@@ -304,11 +304,11 @@ static void removal_holds_no_buffer(void)
     slow.unlink = gated_unlink;
     mr_io_replace(&slow);
     pthread_mutex_lock(&gate);
-    CHECK_OK(start_save(3, false)); // step 1 has to go: two good ones stay
+    CHECK_OK(start_save(3, false)); // step 1 is removed: two good ones stay
     do
         mr_saver_get_status(saver, &s);
     while (s.commits < 1);
-    CHECK_OK(mr_saver_wait(saver, INFINITY)); // the save itself has ended well
+    CHECK_OK(mr_saver_wait(saver, INFINITY)); // the save itself has succeeded
     CHECK_OK(start_save(4, false));
     CHECK(taken);
     CHECK_OK(start_save(5, false));
@@ -319,7 +319,7 @@ static void removal_holds_no_buffer(void)
     do
         mr_saver_get_status(saver, &s);
     while (s.pending);
-    // of a removal that is late, close() leaves the rest to the thread
+    // close() leaves the rest of a slow removal to the thread
     end();
     for (mr_run_owner owner = {.owned = true}; owner.owned;)
         CHECK_OK(mr_run_lock_peek(dir, &owner));
@@ -329,7 +329,7 @@ static void removal_holds_no_buffer(void)
     mr_io_replace(honest);
 }
 
-/* close() finishes what was taken. */
+/* close() finishes the saves that were accepted. */
 static void close_finishes(void)
 {
     begin();
@@ -359,7 +359,7 @@ static void layouts(void)
     end();
 }
 
-/* A link where the step is to be, which leads nowhere, gives way. */
+/* A link in the place of the step, which leads nowhere, is replaced. */
 static void link_in_the_way(void)
 {
     begin();
@@ -406,7 +406,7 @@ static void wrong_use(void)
     end();
 }
 
-/* A later launch has the run: this one stops writing for good. */
+/* A later launch owns the run: this one stops writing for good. */
 static void fenced_off(void)
 {
     char path[700];
@@ -422,7 +422,7 @@ static void fenced_off(void)
     CHECK_FAILS(start_save(3, false), MR_E_LOCK, "stops writing");
     CHECK_INT(case_count(dir, "step-000000000002"), 0);
     end();
-    // taken over while the save is being written: it is not committed
+    // the run is taken over while the save is being written: it is not committed
     begin();
     honest = mr_io_table();
     mr_io slow = *honest;
@@ -440,7 +440,7 @@ static void fenced_off(void)
     end();
 }
 
-/* A damaged older checkpoint that retention comes across is reported, with the step that was just
+/* A damaged older checkpoint that retention finds is reported, with the step that was just
  * saved. */
 static void damage_is_told(void)
 {
@@ -457,7 +457,7 @@ static void damage_is_told(void)
         fputc('!', f);
         fclose(f);
     }
-    // a new launch knows nothing of what the old one had read back
+    // a new launch does not know which blocks the old one had verified
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock}, &saver));
     CHECK_OK(case_save(saver, 4));
@@ -495,7 +495,7 @@ static void retention_runs(void)
     CHECK_INT(n, 3);
     CHECK_INT(steps[2], 4);
     mr_free(steps);
-    // below 0: none goes
+    // below 0: none is removed
     CHECK_OK(mr_run_lock_take(dir, &lock));
     CHECK_OK(mr_saver_open(&(mr_saver_options){.lock = lock, .keep = -1}, &saver));
     for (int64_t step = 7; step <= 9; step++)
@@ -504,8 +504,7 @@ static void retention_runs(void)
     CHECK_INT(case_count(dir, "step-"), 6);
 }
 
-/* The i-th allocation fails, in whichever thread: no crash, no leak, and a success that is reported
- * is true. */
+/* The i-th allocation fails, in any thread: no crash, no leak, and a reported success is true. */
 static void no_memory(void)
 {
     int i = 1, failed = 0;
@@ -539,7 +538,7 @@ static void no_memory(void)
 
 int main(void)
 {
-    // jansson's memory fails too
+    // allocations of jansson fail too
     json_set_alloc_funcs(mr_alloc, mr_free);
     fault_install(); // syncs are counted, not done
     snprintf(dir, sizeof dir, "%s", case_dir("saver"));

@@ -1,5 +1,5 @@
-/* ckpt/snapshot: the image is the file, byte for byte, and its block hashes are right, with helpers
- * or without. */
+/* ckpt/snapshot: the snapshot is the file, byte for byte, and its block hashes are right, with
+ * helpers or without. */
 #include "ckpt/manifest.h"
 #include "ckpt/snapshot.h"
 #include "ckptcase.h"
@@ -60,7 +60,7 @@ int main(void)
         {.name = "big", .dtype = MR_ST_F32, .rank = 1, .shape = {BIG}, .data = big},
         items[1],
         items[3]};
-    check_image(many, 5); // helpers hash what a copy function has put there
+    check_image(many, 5); // helpers hash what a copy function has written there
     case_fill(3);
     many[0].copy = NULL, many[0].data = case_a;
     check_image(many, 5); // helpers copy too

@@ -1,4 +1,4 @@
-/* ckpt/span: boxes and ranges as runs of bytes, and where two of them meet, against counting
+/* ckpt/span: boxes and ranges as runs of bytes, and their intersections, compared with counting
  * element by element. */
 #include "check.h"
 #include "ckpt/span.h"
@@ -39,7 +39,7 @@ static mr_ckpt_slice draw_slice(const mr_st_tensor *t)
     return s;
 }
 
-/* For each byte of the tensor its place in the slice, or -1; returns the bytes of the slice. */
+/* For each byte of the tensor its position in the slice, or -1; returns the bytes of the slice. */
 static int64_t places(const mr_st_tensor *t, const mr_ckpt_slice *s, int64_t place[MOST])
 {
     int64_t size = (int64_t)mr_st_dtype_bytes(t->dtype), n = 0;
@@ -61,7 +61,7 @@ static int64_t places(const mr_st_tensor *t, const mr_ckpt_slice *s, int64_t pla
     return n;
 }
 
-/* What mr_span_intersect reported, by place in the first span. */
+/* The runs that mr_span_intersect reported, by position in the first span. */
 static int64_t met[MOST];
 static int64_t n_met, last_met;
 static mr_status note(void *user, int64_t at_a, int64_t at_b, int64_t n)
@@ -108,7 +108,7 @@ static void random_parts(void)
     CHECK(both > 100000 && boxes > 500);
 }
 
-/* A large tensor cut along its last dimension: runs are found, not counted through. */
+/* A large tensor divided along its last dimension: runs are computed, not counted. */
 static void many_runs(void)
 {
     mr_st_tensor t = {.name = "t", .dtype = MR_ST_F32, .rank = 2, .shape = {1 << 30, 1000}};
@@ -142,7 +142,7 @@ static void refused(void)
         CHECK_FAILS(mr_span_of(&t, &rows[i].slice, &r), MR_E_RANGE, rows[i].why);
 }
 
-/* How a rank's file names and shapes a part. */
+/* The name and shape of a part in a rank's file. */
 static void names(void)
 {
     mr_ckpt_item item = {.name = "x", .dtype = MR_ST_F32, .rank = 2, .shape = {4, 6}}, part;

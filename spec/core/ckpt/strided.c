@@ -1,4 +1,4 @@
-/* ckpt/strided: any range of any strided tensor comes out as if each element were looked up. */
+/* ckpt/strided: any range of any strided tensor equals a lookup of each element. */
 #include "check.h"
 #include "ckpt/torch.h"
 
@@ -41,7 +41,7 @@ int main(void)
             same = same && !memcmp(out + (size_t)i * size, memory + (size_t)at * size, size);
             compared++;
         }
-        // nothing is written behind the range
+        // nothing is written after the range
         same = same && out[(size_t)n * size] == 0;
         if (!same)
             printf("round %d: rank %d, from %lld, n %lld\n", round, rank, (long long)from,

@@ -1,5 +1,5 @@
-/* ckpt/torch: files of torch.save give up their tensors exactly, strided ones too; damage is found
- * before a byte is handed out, and one tensor that cannot be read does not take the others with it.
+/* ckpt/torch: files of torch.save return their tensors exactly, strided ones too. Damage is found
+ * before a byte is returned, and a tensor that cannot be read does not affect the others.
  * Covers: core/ckpt/zip.c core/ckpt/entries.c core/ckpt/legacy.c */
 #include "ckptcase.h"
 #include "torchcase.h"
@@ -127,7 +127,7 @@ static void bounds(void)
     refused("its storage '0' has 24 bytes, expected 48");
 }
 
-/* What cannot be read says why when it is asked for; the others are there. */
+/* A tensor that cannot be read has an error when it is requested; the others are returned. */
 static void unreadable(void)
 {
     static const tensor_case tensors[] = {
@@ -189,7 +189,7 @@ static void sums(void)
         zip_add(&z, "arc/data/1", six, sizeof six);
         write_zip(&z);
         CHECK_OK(mr_ckpt_open(path, &c));
-        // whole, strided or a part: nothing comes out before the whole storage is compared
+        // whole, strided or a part: nothing is returned before the whole storage is compared
         if (i < MR_COUNT(names))
             CHECK_FAILS(mr_ckpt_read(c, names[i], x, 0, mr_ckpt_find(c, names[i])->bytes),
                         MR_E_FORMAT, "entry 'arc/data/0' is damaged: its CRC is");
@@ -198,7 +198,7 @@ static void sums(void)
         check_values(c, "d", 6, six);
         mr_ckpt_close(c);
     }
-    // torch can be told to write no sums: zeros stand there then
+    // torch can be configured to write no checksums: zeros are stored then
     zip_case z = {0};
     zip_add_sum(&z, "arc/data.pkl", b.data, b.n, 0);
     zip_add_sum(&z, "arc/data/0", six, sizeof six, 0);
@@ -232,7 +232,7 @@ static void zips(void)
         write_zip(&z);
         refused(extra[i].why);
     }
-    // the list and an entry's own header differ
+    // the directory and an entry's own header differ
     zip_case z = {0};
     zip_add(&z, "arc/data.pkl", b.data, b.n);
     z.body.data[14] ^= 1;
@@ -304,7 +304,7 @@ static void legacy(void)
     CHECK(x[0] == 1 && x[1] == 2);
     CHECK_FAILS(mr_ckpt_verify(c), MR_E_USAGE, "no checksums to verify");
     mr_ckpt_close(c);
-    // any cut, and anything behind the end
+    // any cut, and any bytes after the end
     size_t whole = b.n;
     for (b.n = 4; b.n < whole; b.n++) {
         write_blob(path, &b);
@@ -327,7 +327,7 @@ static void legacy(void)
     blob_free(&b);
 }
 
-/* What stands before the tensors: the magic number, the version, the byte order. */
+/* The data before the tensors: the magic number, the version, the byte order. */
 static void legacy_preface(void)
 {
     static const tensor_case one[] = {{FLOATS},
@@ -350,7 +350,7 @@ static void legacy_preface(void)
     blob_free(&b);
 }
 
-/* A storage may be a window on another one in files of torch before 0.4. */
+/* A storage may be a part of another one in files of torch before 0.4. */
 static void legacy_window(void)
 {
     static const char *const keys[] = {"0"};
@@ -384,7 +384,7 @@ static void legacy_window(void)
     }
 }
 
-/* ---- failures of the machine ---- */
+/* ---- failures of the system ---- */
 
 static mr_status open_and_read(float *x)
 {
@@ -395,7 +395,7 @@ static mr_status open_and_read(float *x)
     return st;
 }
 
-/* Every allocation and every read fails once: an error, never other values. */
+/* Each allocation and each read fails once: an error, never other values. */
 static void failing(void)
 {
     static const float want[] = {1, 4, 2, 5, 3, 6};

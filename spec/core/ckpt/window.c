@@ -1,6 +1,6 @@
-/* ckpt/window: a save through a small buffer is the same shard, byte for byte, as one that is
- * copied whole; its caller waits for its end, but not for a disk that does not answer; no moment of
- * it leaves half a checkpoint. */
+/* ckpt/window: a save through a small buffer writes the same shard, byte for byte, as one that is
+ * copied whole. Its caller waits for its end, but not for a disk that does not answer; an end at
+ * any moment leaves no partial checkpoint. */
 #define _DEFAULT_SOURCE
 #include "ckptcase.h"
 
@@ -68,7 +68,7 @@ static void read_shard(int64_t step, char **bytes, size_t *n)
     CHECK_OK(mr_file_read_all(path, bytes, n));
 }
 
-/* A disk that stands still while the gate is shut. */
+/* A disk that does not answer while the gate is closed. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static const mr_io *honest;
 static int bad_writes;
@@ -111,7 +111,7 @@ static void same_bytes(void)
         CHECK_INT(n_got, n_want);
         CHECK(memcmp(got, want, n_got) == 0);
         mr_free(got);
-        // the blocks are as their hashes say, which the writer compares, too
+        // the blocks match their hashes, which the writer compares, too
         mr_ckpt *c;
         char path[700];
         CHECK_OK(mr_ckpt_open(mr_ckpt_dir(dir, 1, path, sizeof path), &c));
@@ -148,7 +148,7 @@ static void another_attempt(void)
     end();
 }
 
-/* The caller of a save that is stuck goes on after the deadline: what the disk writes later is no
+/* The caller of a save that is stuck continues after the deadline: what the disk writes later is no
  * checkpoint, because the tensors may have changed. */
 static void dead_disk(void)
 {
@@ -180,7 +180,7 @@ static mr_status gone(void *user, void *dst, int64_t offset, int64_t n)
     return offset < 1000000 ? MR_OK : mr_fail(MR_E_NODE, "the device is gone");
 }
 
-/* A copy function that fails ends the save, whose reason is reported. */
+/* A copy function that fails ends the save, and its reason is reported. */
 static void dead_device(void)
 {
     mr_ckpt_item items[CASE_ITEMS];
@@ -197,7 +197,7 @@ static void dead_device(void)
     end();
 }
 
-/* SIGKILL at random moments: what was acknowledged is there, and nothing is half of one. */
+/* SIGKILL at random moments: acknowledged checkpoints exist, and none is incomplete. */
 static void kill_sweep(unsigned seed, int rounds)
 {
     for (int round = 0; round < rounds; round++) {

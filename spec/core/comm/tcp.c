@@ -595,7 +595,7 @@ static void refuse(void (*more)(mr_tcp_place *), const char *reason, const char 
     rendezvous(good, listener, port, more);
     for (int r = 0; r < N; r++)
         CHECK(good[r].st != MR_OK);
-    // who has come hears it from rank 0
+    // a rank that has connected gets it from rank 0
     for (int r = 0; r < 2; r++)
         if (!CHECK(strstr(good[r].text, missing) || strstr(good[r].text, reason)))
             printf("rank %d: %s\n", r, good[r].text);
@@ -663,7 +663,7 @@ static void addresses(void)
     close(probe);
     for (int r = 0; r < N; r++)
         CHECK_INT(good[r].st, MR_OK);
-    // the first port is somebody else's, who does not listen
+    // the first port belongs to another program, which does not listen
     struct sockaddr_in held = {.sin_family = AF_INET};
     socklen_t n = sizeof held;
     taken = socket(AF_INET, SOCK_STREAM, 0);

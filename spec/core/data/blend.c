@@ -1,6 +1,6 @@
 /* data/blend: several sources as one stream: each sample exactly once in each epoch of its source,
- * shares as the weights say at every place, the same stream after any restart.
- * MOONREEL_EPOCHS: how many random streams, MOONREEL_SEED: of which. */
+ * shares that follow the weights at each position, the same stream after any restart.
+ * MOONREEL_EPOCHS sets the number of random streams, MOONREEL_SEED selects them. */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -131,9 +131,10 @@ static bool draw_stream(uint64_t draws, bool constant)
         good = good && CHECK(begun < 0 || d.source == begun);
         blend_position_advance(&p, &d);
         most = MR_MAX(most, (uint64_t)d.n * (uint64_t)s.slot);
-        // Who has no share is not drawn. What is due to one of n sources stays within 1 + 1/2 + ..
-        // + 1/(n-1) slots: as the one with most is drawn, the k largest dues together are at most
-        // k/(k+1) of the k + 1 largest and a slot, and all n together are 0.
+        // A source without a share is not drawn. The debt to one of n sources stays within 1 + 1/2
+        // + .. + 1/(n-1) slots: because the source with the largest debt is drawn, the k largest
+        // debts together are at most k/(k+1) of the k + 1 largest and a slot, and all n together
+        // are 0.
         int64_t sum = 0;
         double slots = 0;
         for (int k = 1; k < s.n; k++)
@@ -148,7 +149,7 @@ static bool draw_stream(uint64_t draws, bool constant)
             good = good && CHECK(!(x >= w[j].samples && x < w[j + 1].samples &&
                                    w[j].weight + w[j + 1].weight == 0));
         good = good && CHECK_INT(sum, 0) && CHECK_INT(d.shares.samples, x + (uint64_t)d.n);
-        // a kill: what comes next is the same from the state on
+        // a kill: the draws after the state are the same
         if (good && below(40) == 0) {
             char *text = state_of(&p, &s);
             mr_blend *before = s.m;
@@ -209,13 +210,14 @@ static void weights_are_kept(void)
     CHECK(llabs((int64_t)taken[0] - 188) <= 2 * BATCH_MAX);
     draws_of(m, 4000, taken);
     CHECK(llabs((int64_t)taken[0] - 1000) <= 2 * BATCH_MAX);
-    // the small one was drawn many times meanwhile
+    // the small source was drawn many times meanwhile
     CHECK(mr_blend_order(m, 1)->at.epoch > 20);
     mr_blend_free(m);
     mr_bucket_rule_free(rule);
 }
 
-// a source that may be drawn twice gives its share away; all of them so: the stream ends
+// a source with a limit of two epochs gives its share to the others; when all have reached theirs,
+// the stream ends
 static void ends(void)
 {
     mr_source sources[] = {{.name = "a", .index = indexes[1], .epochs = 2},
@@ -239,7 +241,7 @@ static void ends(void)
     CHECK_INT(taken[0], m->at.taken[0]);
     CHECK_FAILS(mr_blend_next(m, &d), MR_E_RANGE, "its largest number of draws");
     mr_blend_free(m);
-    // of a number of epochs every source has had them all, the faster ones more
+    // after a number of epochs each source has had that many, the faster ones more
     sources[0].epochs = sources[1].epochs = 0;
     CHECK_OK(mr_blend_new(sources, 2, rule, &(mr_order_options){.seed = 1}, &m));
     while (!mr_blend_over(m, 2))
@@ -262,7 +264,7 @@ static uint64_t draws_until_over(mr_blend *m, uint64_t epochs, uint64_t most)
     return n;
 }
 
-// Who will have no share any more, or has ended, is not waited for; who will have one later is.
+// A source whose share has ended, or that has ended, is not waited for; one with a later share is.
 static void over_with_phases(void)
 {
     enum { MOST = 20000 };
@@ -287,7 +289,7 @@ static void over_with_phases(void)
         CHECK(m->at.taken[1] >= mr_blend_order(m, 1)->in_epoch);
         mr_blend_free(m);
     }
-    // one of the two may be drawn once, the other as often as asked for
+    // one of the two may be drawn for one epoch, the other without limit
     two[1].n_weights = 0, two[0].epochs = 1;
     if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
         CHECK(draws_until_over(m, 3, MOST) < MOST);
@@ -295,7 +297,7 @@ static void over_with_phases(void)
         CHECK_INT(mr_blend_order(m, 1)->at.epoch, 2);
         mr_blend_free(m);
     }
-    // its one epoch is its last, so nothing of it is carried over to a next one
+    // its one epoch is its last, so nothing is carried over to another one
     o.carry = true;
     if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m))) {
         uint64_t all = mr_blend_order(m, 0)->in_epoch;
@@ -306,7 +308,8 @@ static void over_with_phases(void)
     mr_bucket_rule_free(rule);
 }
 
-// Of equal dues the larger share comes first, and what rounding leaves goes to none without a due.
+// Of equal debts the larger share comes first, and rounding gives nothing to a source without a
+// debt.
 static void who_comes_first(void)
 {
     mr_weight none[] = {{100000, 0}, {100000, 1}}, one = {0, 1}, three = {0, 3};
@@ -330,7 +333,7 @@ static void who_comes_first(void)
     mr_bucket_rule_free(rule);
 }
 
-// A source that is gone takes what was due to it along, and names are kept apart to their ends.
+// A source that was removed takes its debt with it, and names are compared to their ends.
 static void without_a_source(void)
 {
     mr_source three[] = {{.name = "a", .index = indexes[0]},
@@ -358,7 +361,7 @@ static void without_a_source(void)
         CHECK(m->at.samples > 0);
         mr_blend_free(m);
     }
-    // behind the part of "a" that of "ab" begins
+    // the part of "ab" begins after that of "a"
     CHECK_OK(mr_blend_state_of(text, "a", &part));
     CHECK(part && strstr(part, "rows 700\n") && !strstr(part, "rows 90\n"));
     mr_free(part);
@@ -366,9 +369,8 @@ static void without_a_source(void)
     mr_bucket_rule_free(rule);
 }
 
-// A weight of which nothing is left when shares are counted is refused; the one that is offered
-// instead is drawn. A weight that is small for a moment, on a ramp or before a jump, does not
-// count.
+// A weight whose count of shares is rounded to zero is refused; the proposed one is drawn. A weight
+// that is small for a moment, on a ramp or before a jump, is accepted.
 static void tiny_weights(void)
 {
     mr_weight tiny = {0, 1e-12}, ramp[] = {{0, 0}, {(uint64_t)1 << 40, 1}},
@@ -404,7 +406,7 @@ static void tiny_weights(void)
     two[1].weights = jump, two[1].n_weights = 4;
     if (CHECK_OK(mr_blend_new(two, 2, rule, &o, &m)))
         mr_blend_free(m);
-    // alone, any weight is all there is
+    // a single source accepts any weight
     tiny.weight = 1e-300;
     two[1].weights = &tiny, two[1].n_weights = 1;
     if (CHECK_OK(mr_blend_new(two + 1, 1, rule, &o, &m)))
@@ -438,7 +440,7 @@ static void wrong_input(void)
     mr_source many[MR_SOURCES_MAX + 1] = {{0}};
     CHECK_FAILS(mr_blend_new(many, MR_SOURCES_MAX + 1, rule, &o, &m), MR_E_RECIPE, "there are 33");
     CHECK_FAILS(mr_blend_new(many, 0, rule, &o, &m), MR_E_RECIPE, "there are 0");
-    // a text of states, damaged anywhere, is taken or refused
+    // a text of states, damaged anywhere, is accepted or refused
     CHECK_OK(
         mr_blend_new((mr_source[]){good, {.name = "b", .index = indexes[1]}}, 2, rule, &o, &m));
     blend_position p;

@@ -1,4 +1,4 @@
-/* data/bucket: which bucket a sample enters, and why not. */
+/* data/bucket: the bucket of a sample, and why it has none. */
 #include "check.h"
 #include "data/bucket.h"
 
@@ -115,7 +115,7 @@ static void chances(void)
         in_high += *name == 'h', in_low += *name == 'l', moved += a != b,
             differs += strcmp(name, other) != 0;
     }
-    // tried with 0.8 and kept with 0.3; the rest goes on to low, kept there with 0.5
+    // tried with 0.8 and kept with 0.3; the rest goes to low, kept there with 0.5
     CHECK_NEAR(in_high / 40000.0, 0.24, 0.01);
     CHECK_NEAR(in_low / 40000.0, 0.38, 0.01);
     CHECK(moved > 10000);
@@ -124,7 +124,7 @@ static void chances(void)
     mr_bucket_rule_free(more);
 }
 
-// draws that repeat: the third epoch is the first again, and the rule is another one
+// random numbers that repeat: the third epoch is the first again, and the rule is another one
 static void repeats(void)
 {
     const mr_bucket_length low[] = {{16, 0.5, 1, 4, 0}}, high[] = {{17, 0.5, 0.5, 2, 0}};
@@ -207,7 +207,7 @@ static void refusals(void)
     }
 }
 
-// what is kept of one size is not taken for another one
+// facts about one size are not used for another one
 static void sizes_met_before(void)
 {
     const mr_bucket_aspect aspects[] = {{0.5, 32, 64}, {1, 48, 48}, {2, 64, 32}};
@@ -238,7 +238,7 @@ static void sizes_met_before(void)
     mr_bucket_rule_free(rule);
 }
 
-// rows that are looked at together get what each gets alone
+// rows that are assigned together get the buckets that each gets alone
 static void many_at_once(void)
 {
     const mr_bucket_length low[] = {{1, 0.5, 0.5, 1, 0}, {16, 0.6, 0.4, 1, 0}, {51, 0.3, 1, 1, 0}},

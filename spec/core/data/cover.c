@@ -38,22 +38,22 @@ int main(void)
     CHECK_OK(start(never, 2, NULL, 0, true, &l));
     mr_loader_free(l);
 
-    // what a higher resolution takes for certain does not reach a lower one
+    // samples that a higher resolution always takes do not reach a lower one
     const mr_bucket_length shadowed[] = {{16, 1, 1, 1, 0}}, chance[] = {{4, 0.99, 1, 1, 0}},
                            rarely[] = {{4, 0.0001, 1, 1, 0}},
                            zero[] = {{300, 0, 1, 0, 0}, {4, 1, 1, 1, 0}};
     CHECK_OK(start(shadowed, 1, all, 1, false, &l)); // small pictures still get there
     mr_loader_free(l);
     mr_bucket_length longer[] = {{300, 1, 1, 1, 0}, {120, 1, 0.5, 1, 0}};
-    CHECK_OK(start(longer, 2, zero, 2, false, &l)); // probability 0 is no empty length
+    CHECK_OK(start(longer, 2, zero, 2, false, &l)); // probability 0 is no error
     mr_loader_free(l);
-    // a length that only chance left empty in this epoch is fine
+    // a length that is only by chance empty in this epoch is accepted
     CHECK_OK(start(all, 1, rarely, 1, false, &l));
     mr_loader_free(l);
     CHECK_OK(start(all, 1, chance, 1, false, &l));
     mr_loader_free(l);
 
-    // every row is large and long: the lower resolution can get nothing
+    // each row is large and long: the lower resolution can get none
     mr_index_builder *b;
     uint16_t root;
     CHECK_OK(mr_index_builder_new(clips_path("cover.mrx"), NULL, &b));

@@ -14,7 +14,7 @@ static mr_bucket_rule *rule(int interval, bool compat)
 
 int main(void)
 {
-    // ours: even steps, every start that fits
+    // ours: even steps, each start that fits
     for (int interval = 1; interval < 4; interval++) {
         mr_bucket_rule *r = rule(interval, false);
         for (int frames = 1; frames < 9; frames++)

@@ -1,6 +1,6 @@
 /* data and index, hostile files: good tables, quarantine lists, indexes and rows are changed at
- * random thousands of times. What comes out is refused with an error, or read; nothing is read past
- * its end, memory stays bounded.
+ * random thousands of times. Each result is refused with an error, or read; nothing is read past
+ * its end, and memory stays bounded.
  * Covers: core/index/table.c core/index/pack.c core/index/parquet.c */
 #include "base/process.h"
 #include "check.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-// pieces that mean something to one of the readers
+// pieces that have a meaning for one of the readers
 static const char *const words[] = {"\"",
                                     "\"\"",
                                     ",",
@@ -79,13 +79,13 @@ static void start_with(blob *b, const char *text)
     puts_to(b, text);
 }
 
-/* ---- what is fed to whom ---- */
+/* ---- which reader gets which text ---- */
 
 static uint64_t rows_read;
 static mr_status take_row(void *user, const index_input *in)
 {
     (void)user;
-    // everything that a row lends is looked at
+    // all memory that a row lends is read
     size_t n = strlen(in->path) + index_input_text_bytes(in);
     for (int32_t i = 0; i < in->n_numbers; i++)
         n += !mr_number_is_none(index_input_number(in, i));
@@ -148,8 +148,8 @@ static void json_lines(blob *b)
     read_as("f.json", b);
 }
 
-/* What a child gives of a Parquet file: in pieces that end anywhere, and it may fail behind them. A
- * program of this spec stands for duckdb. */
+/* A child's output for a Parquet file: in pieces that end anywhere, and it may fail after them. A
+ * program of this spec replaces duckdb. */
 static void parquet(blob *b)
 {
     static const char *const ends[] = {"0", "0", "0", "3"}, *const sizes[] = {"1", "7", "4096"};
@@ -196,7 +196,7 @@ static void quarantine_file(blob *b)
     CHECK_OK(quarantine_excluded(q, 3, &keys, &count));
     CHECK(count <= 3);
     mr_free(keys);
-    // what a checkpoint keeps, changed too
+    // text from a checkpoint, changed too
     if (CHECK_OK(quarantine_text(q, 3, &state_text))) {
         start_with(b, state_text);
         spoil(b);
@@ -234,7 +234,7 @@ static void index_file(blob *b)
     mr_index_unref(index);
 }
 
-// a row whose checksum fits, so that everything behind it is reached
+// a row whose checksum is right, so that all bytes after it are reached
 static void row(blob *b)
 {
     char path[64], text[64];
@@ -280,7 +280,7 @@ int main(void)
                  {"row", row},
                  {"parquet", parquet}};
     blob b = {0};
-    mr_streams_hold(); // as the program does: its children take theirs from it
+    mr_streams_hold(); // as in the program: its children inherit these streams
     stand_for_duckdb();
     CHECK_OK(rows_build(clips_path("f.mrx"), 1, 10, 0));
     for (int i = 0; i < 3; i++) {

@@ -1,4 +1,4 @@
-/* data/generator: numbers that torch 1.13, Python 3 and numpy 1.24 gave for these seeds. */
+/* data/generator: numbers that torch 1.13, Python 3 and numpy 1.24 computed for these seeds. */
 #include "check.h"
 #include "moonreel/generator.h"
 
@@ -20,7 +20,7 @@ static void torch(void)
         for (int i = 0; i < n; i++)
             CHECK_INT(list[i], want[k][i]);
     }
-    // the 10,000th word of the classic seed, as the standard of C++ gives it
+    // the 10,000th word of the classic seed, as in the C++ standard
     mr_twister_seed(&t, 5489);
     for (int i = 1; i < 10000; i++)
         mr_twister_next(&t);

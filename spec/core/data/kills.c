@@ -1,6 +1,6 @@
 /* data: the real loader, freed at any moment and opened again by other ranks, threads and depths,
- * gives two epochs as an order by itself does: each sample once. MOONREEL_EPOCHS=4000 asks for
- * longer, MOONREEL_SEED for others. Nothing is decoded. */
+ * returns two epochs as an order alone does: each sample once. MOONREEL_EPOCHS=4000 makes this spec
+ * longer, MOONREEL_SEED selects the epochs. Nothing is decoded. */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -63,7 +63,7 @@ static bool by_itself(mr_index *index, kind k, uint64_t seed, int32_t slot, stre
     return good;
 }
 
-// A life of a loader: some batches, and an end with others decoded ahead. *text is where it stood.
+// A life of a loader: some batches, and an end with others decoded ahead. *text is its state.
 static bool live(mr_index *index, kind k, uint64_t seed, int32_t slot, char **text, stream *s,
                  bool *over)
 {
@@ -104,7 +104,7 @@ static bool live(mr_index *index, kind k, uint64_t seed, int32_t slot, char **te
     mr_free(*text);
     *text = NULL;
     good = good && CHECK_OK(mr_loader_state(l, text)) && CHECK(strlen(*text) < 4096);
-    // what it left over stands beside a state, where that is much: here never
+    // a long list of samples left over is separate from the state: here there is none
     mr_loader_free(l);
     return good;
 }

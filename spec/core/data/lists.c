@@ -1,5 +1,5 @@
-/* data/lists: epochs as references order them: every row once or left out and counted, whatever the
- * restarts; ranks share one order. That the order is the references' is what golden files say. */
+/* data/lists: epochs in the order of references: each row once or left out and counted, for any
+ * restarts; ranks share one order. Golden files check that the order is the references'. */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -52,7 +52,7 @@ static void stop(opened *o)
     mr_bucket_rule_free(o->rule);
 }
 
-// An epoch written down: what was drawn, and texts of where it stood.
+// A recorded epoch: its draws, and texts of its states.
 enum { TEXTS = 3 };
 typedef struct record {
     uint64_t ids[ROWS + BATCH], n, draws, left;
@@ -87,8 +87,8 @@ static bool draw_epoch(opened *o, record *r)
     return true;
 }
 
-// every row is drawn once, or is left out, or entered no bucket; batches are whole, ranks have as
-// many
+// each row is drawn once, or is left out, or entered no bucket; batches are whole, and ranks have
+// equally many
 static bool accounts(const opened *o, const record *r, int32_t ranks)
 {
     static uint8_t met[ROWS];
@@ -104,7 +104,7 @@ static bool accounts(const opened *o, const record *r, int32_t ranks)
            CHECK(mr_order_left_row(o->order, &left) && left < ROWS && !met[left]);
 }
 
-// from each text on comes what came, whoever counts on
+// from each state on the same draws follow, also when another order continues it
 static bool goes_on(const record *r, mr_index *index, mr_reference reference, int32_t ranks,
                     uint64_t seed)
 {
@@ -122,7 +122,7 @@ static bool goes_on(const record *r, mr_index *index, mr_reference reference, in
                    CHECK(memcmp(o.ids, r->ids + n, sizeof *o.ids * (size_t)o.d.n) == 0);
             n += (uint64_t)o.d.n;
         }
-        // the digest of the epoch was kept, too: its end is an end
+        // the digest of the epoch was kept, too: its end counts as an end
         good = good && CHECK(o.d.last) && draw_epoch(&o, &rest) && CHECK_INT(n, r->n);
         forget(&rest);
         stop(&o);
@@ -178,7 +178,7 @@ static void refusals(mr_index *index)
     mr_loader_options options = {.lpt = true, .parts = 2, .blind = true, .isolated = true};
     mr_source alone = {.name = "", .index = index};
     CHECK_FAILS(mr_loader_new(&alone, 1, rule, &options, &loader), MR_E_RECIPE, "take turns");
-    // what is drawn depends on batch sizes: they may not change within an epoch
+    // the draws depend on batch sizes: they may not change within an epoch
     if (start(&o, index, MR_REFERENCE_12, 0, 1, 5) &&
         start(&other, index, MR_REFERENCE_12, 1, 1, 5)) {
         mr_subset *seen = NULL;
@@ -190,7 +190,7 @@ static void refusals(mr_index *index)
         mr_carry from = {.index = index, .rule = o.rule, .seed = 5, .text = text};
         CHECK_FAILS(mr_order_carry(&from, index, other.rule, NULL, &moved, &seen), MR_E_DATA,
                     "would repeat samples and skip others");
-        // who failed is drawn like all others: the order stays the reference's
+        // failed samples are drawn like all others: the order stays the reference's
         uint64_t key = o.keys[0];
         CHECK_OK(mr_order_exclude(o.order, &key, 1));
         CHECK_OK(mr_order_begin(o.order, 1));

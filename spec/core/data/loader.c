@@ -56,7 +56,7 @@ static uint64_t hash_batch(const mr_batch *b)
     return h;
 }
 
-// the start of a sample, said a second time: one of those that fit, by seed, epoch and key
+// the start of a sample, computed here: one of those that fit, by seed, epoch and key
 static int64_t start_of(const mr_batch *b, uint64_t id, uint64_t key, int interval)
 {
     int64_t have = id % 6 == 5 ? 1 : 8 + (int64_t)id,
@@ -82,7 +82,7 @@ static void frames_are_right(const mr_batch *b, int interval)
                       b->starts[i] + t * interval);
 }
 
-// two epochs; returns the hash of everything that came out
+// two epochs; returns the hash of all batches
 static uint64_t run_all(const char *index, int threads, int prefetch, int interval,
                         int64_t *samples)
 {
@@ -130,7 +130,8 @@ static void any_number_of_threads(void)
     }
 }
 
-// what follows a state does not depend on where the run was cut, nor on batches decoded ahead
+// the batches after a state do not depend on where the run was stopped, nor on batches decoded
+// ahead
 static void restarts(void)
 {
     enum { BATCHES = 30 };
@@ -165,7 +166,7 @@ static void restarts(void)
         mr_free(state[i]);
 }
 
-// overwrite pictures of a clip behind the index's back: size and time stay
+// overwrites pictures of a clip without the index's knowledge: size and time stay
 static void hurt(const char *name)
 {
     char *data;
@@ -184,7 +185,7 @@ static void hurt(const char *name)
     mr_free(data);
 }
 
-// one clip is gone, one is damaged, one was replaced: their slots stay, with weight 0
+// one clip is missing, one is damaged, one was replaced: their slots stay, with weight 0
 static void samples_that_fail(void)
 {
     opened o;
@@ -225,7 +226,7 @@ static void samples_that_fail(void)
             CHECK_OK(mr_loader_excluded(o.l, &excluded));
         }
     }
-    // the lost clip fails again and again, the other two are left out after their first epoch
+    // the missing clip fails again and again, the other two are left out after their first epoch
     CHECK(bad[0] >= 1 && bad[0] <= 3);
     CHECK(bad[2] <= 1);
     CHECK(samples[2] >= CLIPS - 8);
@@ -245,11 +246,11 @@ static void samples_that_fail(void)
         CHECK(again == tail);
     }
     stop(&o);
-    // at the end of epoch 1 the state still stands in it, with what was left out of it
+    // at the end of epoch 1 the state is still of it, with what was left out of it
     options.quarantine = NULL;
     CHECK_FAILS(start(&o, clips_path("set.mrx"), &options, 1), MR_E_DATA, "quarantine");
     stop(&o);
-    // the checkpoint's own list makes up for a lost, a torn and an emptied file
+    // the checkpoint's own list replaces a lost, a torn and an emptied file
     static const char *const files[] = {NULL, "{\"key\":\"00", ""};
     for (size_t i = 0; i < MR_COUNT(files); i++) {
         options.quarantine = files[i] ? clips_path("other.jsonl") : NULL;
@@ -272,7 +273,7 @@ static void samples_that_fail(void)
     mr_free(excluded);
 }
 
-// Tells each of `n` loaders what failed on the others.
+// Passes the failures of each of `n` loaders to the others.
 static void agree(opened *all, int n)
 {
     char *text[8], others[4096];
@@ -289,8 +290,8 @@ static void agree(opened *all, int n)
         mr_free(text[r]);
 }
 
-// Ranks decode a share each: together what one decodes alone, and all stand where it stands and
-// leave out what it leaves out. The clips that samples_that_fail has damaged are damaged still.
+// Ranks decode a share each: together the clips that one rank decodes, with the same states and the
+// same samples left out. The clips that samples_that_fail has damaged are still damaged.
 static void ranks_share_an_order(void)
 {
     enum { RANKS = 3, GROUP = 4, DRAWS = 400 };
@@ -349,7 +350,7 @@ static void ranks_share_an_order(void)
     stop(&alone);
 }
 
-// Ctrl-C ends the wait for a batch; no sample is blamed, and the next call gives the same batch
+// Ctrl-C ends the wait for a batch; no sample is blamed, and the next call returns the same batch
 static void interruptions(void)
 {
     opened o;
@@ -389,7 +390,7 @@ static void interruptions(void)
     CHECK_INT(mr_path_exists(list), 0);
 }
 
-// a folder that goes away stops the run instead of burning data
+// a folder that disappears stops the run instead of excluding all samples
 static void lost_disk(void)
 {
     opened o;
@@ -424,7 +425,7 @@ static void ends_at_any_moment(void)
         nanosleep(&t, NULL);
         stop(&o);
     }
-    // every slab given out: a word instead of waiting for ever
+    // all slabs are in use: an error instead of an endless wait
     opened o;
     const mr_batch *b;
     if (!CHECK_OK(
@@ -436,9 +437,9 @@ static void ends_at_any_moment(void)
     stop(&o);
 }
 
-/* ---- planning beside the work ---- */
+/* ---- planning in parallel with the work ---- */
 
-static mr_loader *watched; // set before the first draw is let through
+static mr_loader *watched; // set before the first draw is released
 static sem_t may_draw, second_draw;
 static int draws, held, begun_at_second;
 
@@ -461,7 +462,7 @@ static mr_status watching_draw(mr_blend *blend, mr_draw *draw)
     return mr_blend_next(blend, draw);
 }
 
-// A worker plans with the lock free, and as soon as the newest batch is begun.
+// A worker plans without the lock, and as soon as the newest batch is begun.
 static void planning_needs_no_lock(void)
 {
     opened o;
@@ -472,7 +473,7 @@ static void planning_needs_no_lock(void)
             start(&o, clips_path("set.mrx"), &(mr_loader_options){.seed = 3, .threads = 1}, 1))) {
         watched = o.l;
         sem_post(&may_draw);
-        // no other thread asks for the lock meanwhile
+        // no other thread requests the lock meanwhile
         sem_wait(&second_draw);
         CHECK_INT(held, 0);
         CHECK_INT(begun_at_second, 1);

@@ -1,4 +1,4 @@
-/* data/order: every sample exactly once an epoch, whatever the restarts and micro-batch sizes.
+/* data/order: each sample exactly once an epoch, for any restarts and micro-batch sizes.
  * Covers: core/data/enter.c core/data/position.c core/data/measure.c */
 #include "check.h"
 #include "data/room.h"
@@ -85,8 +85,8 @@ static void stop(run *r)
     mr_index_unref(r->index);
 }
 
-// A checkpoint of an older build goes on in the order that it began: what is drawn may not change
-// from one version to the next, whatever else is still true of it.
+// A checkpoint of an older build continues the order that it began: draws may not change from one
+// version to the next.
 static void same_in_every_version(void)
 {
     static const uint64_t want[] = {8, 1, 4, 13, 2, 14, 9, 3, 5, 0, 15, 12, 6, 11, 7, 10};
@@ -120,7 +120,7 @@ static void same_in_every_version(void)
     }
 }
 
-// two epochs with random restarts, micro-batch sizes changing at half of them
+// two epochs with random restarts; micro-batch sizes change at half of them
 static void once_each(uint64_t seed)
 {
     uint64_t n = 1 + draw(&seed) % 9000, s = draw(&seed) >> 2;
@@ -158,7 +158,7 @@ static void once_each(uint64_t seed)
     CHECK_INT(planned + dropped, n);
     for (int epoch = 0; epoch < 2;) {
         if (mr_order_next(r.order, &r.d) != MR_OK) {
-            // an epoch may, by its draws, be without samples
+            // an epoch may, by its random numbers, have no samples
             CHECK(strstr(mr_error_last()->text, "no sample fits") != NULL);
             break;
         }
@@ -196,7 +196,7 @@ static void once_each(uint64_t seed)
     stop(&r);
 }
 
-// a restored order continues with the very draws of the uninterrupted one
+// a restored order continues with the draws of the uninterrupted one
 static void same_after_restart(void)
 {
     char path[300];
@@ -237,8 +237,8 @@ static void same_after_restart(void)
     stop(&a);
 }
 
-// what the order is, said a second time and without any of its tables: members in row order, the
-// keyed permutation, and a bucket by its share of what is left (dataplane 4.3, 4.4)
+// the order, computed here without its tables: members in row order, the keyed permutation, and a
+// bucket by its share of the rest (dataplane 4.3, 4.4)
 static void said_again(uint64_t rows, int draws, uint64_t seed)
 {
     char path[300];
@@ -350,7 +350,7 @@ static void what_is_refused(void)
     CHECK_FAILS(mr_order_restore(order, state, NULL, 0, NULL), MR_E_DATA, "the bucket rule");
     mr_order_free(order);
     mr_bucket_rule_free(rule);
-    // a rule nothing fits says what removed the rows
+    // a rule that no sample fits reports what removed the rows
     length.frames = 1000;
     CHECK_OK(mr_bucket_rule_new(&res, 1, 1, false, &rule));
     CHECK_FAILS(mr_order_new(index, rule, &(mr_order_options){.seed = 11}, &order), MR_E_DATA,
@@ -362,7 +362,7 @@ static void what_is_refused(void)
     mr_free(state);
 }
 
-// micro-batches that are left of each bucket, `taken` of an epoch's samples
+// remaining micro-batches of each bucket, after `taken` of an epoch's samples
 static uint64_t left_of(const run *r, const uint64_t *taken, int32_t b)
 {
     uint64_t n = mr_order_samples(r->order, b) - taken[b];
@@ -370,7 +370,7 @@ static uint64_t left_of(const run *r, const uint64_t *taken, int32_t b)
     return m ? (n + m - 1) / m : 0; // a bucket may be off
 }
 
-// where no class fills a slot any more: of the buckets with something left, that whose cost is
+// when no class fills a slot any more: of the buckets with samples left, the one whose cost is
 // nearest to the first one's in ratio; of equally near ones the cheapest, then the first
 static int32_t nearest(const run *r, const uint64_t *taken, int32_t first)
 {
@@ -387,7 +387,7 @@ static int32_t nearest(const run *r, const uint64_t *taken, int32_t first)
     return at;
 }
 
-// A slot of micro-batches has costs as near as there are, and none goes over an epoch's end.
+// Costs of the micro-batches of a slot are as near as possible, and no slot crosses an epoch's end.
 static void mixed_slots(void)
 {
     enum { BUCKETS_MAX = 64, SLOT = 7 };
@@ -428,11 +428,11 @@ static void mixed_slots(void)
         }
         stop(&r);
     }
-    // the cases are such that each of these is met
+    // the cases are such that each of these occurs
     CHECK(mixed > 100 && other > 30 && dearer > 10 && cheaper > 10 && cut > 5);
 }
 
-// excluded keys are gone from the next epoch on, not within this one
+// excluded keys are left out from the next epoch on, not within this one
 static void exclusion(void)
 {
     char path[300];
@@ -456,8 +456,8 @@ static void exclusion(void)
     stop(&a);
 }
 
-// A state that tells of other samples than those of its draws is found out at the end of its epoch:
-// before the next one begins, and also where none does.
+// A state whose samples are not those of its draws is detected at the end of its epoch: before the
+// next one begins, and also when there is no next one.
 static void accounts(void)
 {
     char path[300];
@@ -538,7 +538,7 @@ static void state_is_small(void)
     mr_index_unref(index);
 }
 
-// what is measured is an order like any other, over rows that lie nowhere
+// the measured order is like any other, over rows that are not stored
 static void measured(void)
 {
     const int batches[5] = {3, 4, 2, 5, 1};

@@ -1,4 +1,4 @@
-/* data/pool: memory of slabs is whole and touched, whatever pages and nodes the machine has.
+/* data/pool: memory of slabs is complete and resident, for any pages and NUMA nodes of the machine.
  * Covers: core/data/pool.c */
 #define _GNU_SOURCE
 #include "check.h"
@@ -30,7 +30,7 @@ static bool zero(const slab_pool *p)
 
 static void touched(void)
 {
-    // a node that no machine has is no reason to fail
+    // an unknown NUMA node is no reason to fail
     static const int32_t nodes[] = {-1, 0, 900, 5000};
     for (size_t i = 0; i < MR_COUNT(nodes); i++) {
         slab_pool p;
@@ -65,7 +65,7 @@ static int64_t slow_clock(void)
     return now += 200000000;
 }
 
-// where large pages are slow to find, the rest is small, and all of it there
+// when large pages are slow to find, the rest is small, and all of it resident
 static void late(void)
 {
     slab_pool p;
@@ -76,7 +76,7 @@ static void late(void)
     mr_clock_replace(NULL);
     if (!CHECK_OK(st))
         return;
-    // the first look at the time is late already
+    // the deadline is over at the first check
     CHECK_INT(p.small, BYTES);
     CHECK(p.seconds > 0.1);
     CHECK_INT(resident(&p), BYTES / 4096);

@@ -1,5 +1,5 @@
-/* data/quarantine: who is left out from the next epoch on; the list survives restarts and torn
- * lines. */
+/* data/quarantine: which samples are left out from the next epoch on; the list survives restarts
+ * and torn lines. */
 #include "check.h"
 #include "clips.h"
 #include "data/room.h"
@@ -54,7 +54,7 @@ static void torn_write(const char *path)
     mr_io_replace(NULL);
     add(q, 91, 2, 1, MR_FAULT_SHORT);
     add(q, 91, 2, 2, MR_FAULT_SHORT);
-    // remembered all the same
+    // it counts nevertheless
     add(q, 90, 2, 2, MR_FAULT_SHORT);
     CHECK_INT(excluded(q, 3, NULL), 5);
     quarantine_close(q);
@@ -63,7 +63,7 @@ static void torn_write(const char *path)
     quarantine_close(q);
 }
 
-// who is left out belongs to the checkpoint, whatever became of the file
+// the left-out samples are part of the checkpoint, whatever happened to the file
 static void checkpoints(void)
 {
     quarantine *q;
@@ -76,7 +76,7 @@ static void checkpoints(void)
     for (uint64_t key = 0xabc0; key < 0xabc3; key++)
         for (int attempt = 1; attempt < 3; attempt++)
             add(q, key, key - 0xabc0, attempt, MR_FAULT_CORRUPT);
-    // epoch 0 condemned one, epoch 1 another; what epoch 2 says is decoded ahead
+    // epoch 0 excluded one, epoch 1 another; events of epoch 2 are from decoding ahead
     CHECK_OK(quarantine_text(q, 1, &text));
     quarantine_close(q);
     CHECK_STR(text, "000000000000abc0 +000000000000abc1");
@@ -87,8 +87,7 @@ static void checkpoints(void)
     CHECK_INT(excluded(q, 1, &first), 1);
     CHECK_INT(first, 0xabc0);
     CHECK_INT(excluded(q, 2, NULL), 2);
-    // what fails later comes on top; what the checkpoint did not know of its own past does not
-    // count
+    // later failures are added; past failures that the checkpoint did not know do not count
     add(q, 0xabc9, 0, 1, MR_FAULT_CORRUPT);
     add(q, 0xabc9, 0, 2, MR_FAULT_CORRUPT);
     add(q, 5, 2, 1, MR_FAULT_CORRUPT);
@@ -132,7 +131,7 @@ int main(void)
     CHECK_INT(excluded(q, 2, NULL), 1);
     CHECK_INT(excluded(q, 3, &first), 2);
     CHECK_INT(first, 20);
-    // a part of an epoch that is run again adds nothing
+    // a part of an epoch that is repeated adds nothing
     int before = lines(path);
     CHECK_INT(before, 9);
     add(q, 50, 0, 2, MR_FAULT_CORRUPT);

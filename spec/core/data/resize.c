@@ -1,5 +1,5 @@
-/* data/resize: sizes, places of the crop and edges of both ways; numbers of the references are
- * compared by spec/golden. */
+/* data/resize: sizes, positions of the crop and edges of both methods; spec/golden compares with
+ * the references. */
 #include "check.h"
 #include "moonreel/data.h"
 
@@ -7,7 +7,7 @@ enum { SIDE = 64 };
 static uint8_t in[3 * SIDE * SIDE], bytes[3 * SIDE * SIDE];
 static float frame[3 * SIDE * SIDE];
 
-// every plane and place has a value of its own, as far as bytes go
+// each plane and position has a value of its own, as far as bytes allow
 static void ramp(int height, int width)
 {
     for (int i = 0; i < 3 * height * width; i++)
@@ -19,7 +19,7 @@ static uint8_t picture_at(int height, int width, int plane, int y, int x)
     return in[(plane * height + y) * width + x];
 }
 
-// what is only cut keeps its values; the places differ where the rest is odd
+// a picture that is only cropped keeps its values; the positions differ when the rest is odd
 static void cut(int height, int width, int to_height, int to_width, int y, int picture_x,
                 int frame_x)
 {
@@ -43,7 +43,7 @@ int main(void)
     cut(4, 9, 4, 4, 0, 2, 2);
     cut(4, 5, 4, 4, 0, 0, 0);
 
-    // a plain picture stays plain, however it is scaled
+    // a plain picture stays plain at any scale
     for (int i = 0; i < 3 * SIDE * SIDE; i++)
         in[i] = 201;
     static const int sizes[][2] = {{1, 1}, {7, 3}, {64, 64}, {63, 31}};
@@ -57,8 +57,8 @@ int main(void)
         }
     }
 
-    // an edge between black and white: the cubic goes beyond both, and is held; halving, a frame is
-    // the mean of two, a picture looks at eight
+    // an edge between black and white: the cubic filter overshoots both and is clamped; at half
+    // size, a frame is the mean of two, a picture reads eight
     for (int i = 0; i < 3 * 8 * 8; i++)
         in[i] = i % 8 < 4 ? 0 : 255;
     CHECK_OK(mr_resize_picture(in, 8, 8, 16, 16, bytes));

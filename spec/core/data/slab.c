@@ -1,5 +1,6 @@
-/* data/slab: slabs are as many and as large as rule, prefetch and ranks ask for, and no more than a
- * rank's share of the memory holds. Covers: core/data/slab.c */
+/* data/slab: the number and size of slabs follow rule, prefetch and ranks, within a rank's share of
+ * the memory.
+ * Covers: core/data/slab.c */
 #include "check.h"
 #include "data/room.h"
 
@@ -7,7 +8,7 @@
 
 static mr_bucket_aspect small = {1.0, 16, 24}, large = {1.0, 512, 512};
 
-// buckets of `pairs` clips of 2 frames, and of `batch` clips of 1; the larger micro-batch is meant
+// buckets of `pairs` clips of 2 frames, and of `batch` clips of 1; the larger micro-batch counts
 static bool make(mr_loader *l, mr_bucket_aspect *aspect, int pairs, int batch,
                  mr_loader_options options)
 {
@@ -48,7 +49,7 @@ static void sizes(void)
             CHECK_INT(l.facts.slabs, cases[i].buffers);
             CHECK_INT(l.n_slabs, cases[i].slabs);
             CHECK_INT(l.pool.bytes, bytes * (size_t)cases[i].buffers);
-            // each has room for the largest batch, and an empty caption to begin with
+            // each has room for the largest batch, and starts with an empty caption
             for (int32_t k = 0; k < l.n_slabs; k++)
                 CHECK_STR(l.slabs[k].captions[l.batch_max - 1], "");
         }
@@ -56,7 +57,7 @@ static void sizes(void)
     }
 }
 
-// A quarter of the rank's share is taken, a clip more is not; what fits is said, and fits.
+// A quarter of the rank's share is accepted, a clip more is not; the proposed size fits.
 static void shares(void)
 {
     enum { CLIP = 3 * 512 * 512, SLABS = 4 };

@@ -1,6 +1,6 @@
-/* data/tail: with what is left over carried into the next epoch, a sample is trained once for each
- * epoch that takes it, whatever the restarts and micro-batch sizes, and no batch is short before
- * the last epoch. */
+/* data/tail: with the rest carried into the next epoch, a sample is trained once for each epoch
+ * that takes it, for any restarts and micro-batch sizes, and no batch is short before the last
+ * epoch. */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -21,7 +21,7 @@ static mr_status make_rule(mr_bucket_rule **out)
     int m[4];
     for (int i = 0; i < 4; i++)
         m[i] = 1 + (int)below(BATCH_MAX);
-    // a bucket of a few samples has no whole batch for epochs
+    // a bucket of a few samples has no whole batch for several epochs
     mr_bucket_length low[] = {{1, 1, 1, m[0], 0}, {16, 0.7, 1, m[1], 0}, {51, 1, 0.6, m[2], 0}},
                      high[] = {{120, 0.02, 1, m[3], 0}};
     mr_bucket_resolution r[] = {{"low", 4096, three, 3, low, 3},
@@ -29,7 +29,7 @@ static mr_status make_rule(mr_bucket_rule **out)
     return mr_bucket_rule_new(r, 2, 1, false, out);
 }
 
-// the rest of the epoch is planned without what it has trained, as when data or rule change
+// the rest of the epoch is planned without the samples that it trained, as when data or rule change
 static bool plan_anew(mr_index *index, const mr_bucket_rule *rule, uint64_t seed, char **text,
                       mr_subset **seen)
 {
@@ -109,9 +109,9 @@ static bool trains_each_once(mr_index *index, uint64_t seed, uint64_t rows)
     return good;
 }
 
-// names of samples that do not exist end in an error, whatever stands there
-// 210 buckets of batches that leave many samples over: a brief state is short, and with the list
-// beside it as good as the whole one
+// names of samples that do not exist end in an error for any text. With 210 buckets of batches that
+// leave many samples over, a brief state is short, and together with the list equal to the whole
+// one.
 static void brief_states(void)
 {
     enum { LENGTHS = 70, MOST = 40 };

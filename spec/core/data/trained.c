@@ -1,6 +1,7 @@
 /* data/trained: the property of a whole epoch. Whatever happens between its micro-batches - other
- * ranks, slots, batch sizes, bucket rules, data sets, kills - every sample that the rule takes is
- * trained exactly once in it. MOONREEL_EPOCHS: how many random epochs, MOONREEL_SEED: of which.
+ * ranks, slots, batch sizes, bucket rules, data sets, kills - each sample that the rule takes is
+ * trained exactly once in it. MOONREEL_EPOCHS sets the number of random epochs, MOONREEL_SEED
+ * selects them.
  * Covers: core/data/subset.c core/index/match.c */
 #include "check.h"
 #include "data/room.h"
@@ -21,7 +22,7 @@ static uint64_t below(uint64_t n)
 enum { SETS = 6, SAMPLES = 1800, RULES = 5, BATCH_MAX = 9 };
 
 /* Rows first, first + step, ... modulo SAMPLES, n of them. The first two hold the same samples in
- * another order; a sample is the same clip wherever it is. */
+ * another order; a sample is the same clip in each set. */
 static const struct {
     uint64_t first, step, n;
 } sets[SETS] = {{0, 1, 1500},   {7, 11, 1500},  {0, 1, 1800},
@@ -30,7 +31,7 @@ static mr_index *indexes[SETS];
 
 static bool build_sets(void)
 {
-    // sizes of the sets that are said to be equal, by hand: 7 + 11 k modulo 1800 meets all of them
+    // sizes of the intersections, computed here: 7 + 11 k modulo 1800 reaches all of them
     for (int s = 0; s < SETS; s++) {
         char name[32], path[64], text[64];
         snprintf(name, sizeof name, "set%d.mrx", s);
@@ -143,7 +144,7 @@ static void save(run *r)
     memcpy(r->saved, r->count, sizeof r->saved);
 }
 
-// the state goes over to another set, another rule, or both; through a file, as in a run
+// the state continues with another set, another rule, or both; through a file, as in a run
 static bool carry(run *r, int set, int kind)
 {
     mr_bucket_rule *rule;
@@ -170,7 +171,7 @@ static bool carry(run *r, int set, int kind)
     return true;
 }
 
-// from the newest checkpoint on: a kill, with whatever may change meanwhile
+// from the newest checkpoint on: a kill, with changes meanwhile
 static bool restart(run *r)
 {
     static const int ranks[] = {1, 2, 8, 24, 192}, slots[] = {1, 1, 8, 24};
@@ -191,7 +192,7 @@ static bool restart(run *r)
     return open_order(r, &r->order);
 }
 
-// what the rule takes of the set at hand is trained, and nothing twice
+// the samples that the rule takes of the current set are trained, and none twice
 static bool whole(const run *r)
 {
     mr_index_reader *reader;
@@ -216,7 +217,7 @@ static bool whole(const run *r)
     return CHECK_INT(bad, 0);
 }
 
-// an epoch from its beginning; answers false when something is wrong
+// an epoch from its beginning; returns false on an error
 static bool epoch(uint64_t number)
 {
     run r = {.set = (int)below(SETS), .kind = (int)below(RULES), .slot = 1, .ranks = 1};
@@ -225,7 +226,7 @@ static bool epoch(uint64_t number)
     bool good = CHECK_OK(make_rule(r.kind, &r.rule));
     mr_order_options o = {.seed = r.seed};
     mr_status st = mr_order_new(indexes[r.set], r.rule, &o, &r.order);
-    // a rule may take nothing of a small set
+    // a rule may take no sample of a small set
     if (st == MR_OK && number % 3) {
         for (r.n_excluded = 0; r.n_excluded < 3; r.n_excluded++)
             r.excluded[r.n_excluded] = sample_of_key[2 * (r.n_excluded * 500 + below(400))];
@@ -285,7 +286,7 @@ static void damaged_files(void)
     CHECK(carry(&r, 2, 0));
     uint64_t taken = mr_subset_count(r.seen);
     CHECK(taken > 20);
-    // without the list the state is not taken up, and the list belongs to one index
+    // without the list the state is refused, and the list belongs to one index
     mr_order *o;
     CHECK_OK(mr_order_new(indexes[2], r.rule, &(mr_order_options){.seed = 4}, &o));
     CHECK_FAILS(mr_order_restore(o, r.text, NULL, 0, NULL), MR_E_DATA, "the list of them has 0");

@@ -1,5 +1,5 @@
-/* data/walk: lengths asked one by one say what many rows at once are reported; references draw as
- * they do. */
+/* data/walk: lengths tried one by one give the result of many rows at once; references draw in the
+ * same way. */
 #include "check.h"
 #include "data/bucket.h"
 #include "moonreel/generator.h"
@@ -8,7 +8,7 @@
 
 static mr_bucket_aspect two[] = {{0.56, 36, 64}, {1.78, 64, 36}}, one[] = {{1.0, 96, 96}};
 
-// lengths as a recipe gives them: some with one probability, some with two
+// lengths as in a recipe: some with one probability, some with two
 static mr_status make_rule(int interval, mr_reference reference, mr_bucket_rule **out)
 {
     static const mr_bucket_length low[] = {
@@ -57,7 +57,7 @@ static void ours(void)
     mr_bucket_rule_free(r);
 }
 
-// the first numbers of numpy's generator of this seed
+// the first numbers of numpy's generator for this seed
 static void numbers(uint64_t seed, double u[4])
 {
     mr_pcg64 p;
@@ -66,8 +66,8 @@ static void numbers(uint64_t seed, double u[4])
         u[i] = mr_pcg64_next(&p);
 }
 
-/* 1.2 on the rule above: high has 3 pairs (0: 120, 1: 17, 2: 1), low 4 (3: 51, 4: 32, 5: 16, 6: 1);
- * 11 buckets. The frames of the length, 0: none. */
+/* 1.2 with the rule above: high has 3 pairs (0: 120, 1: 17, 2: 1), low 4 (3: 51, 4: 32, 5: 16, 6:
+ * 1); 11 buckets. The frames of the length, 0: none. */
 static int like_12(uint64_t seed, uint64_t id, const mr_hot *h, int interval)
 {
     double u[7][4];
@@ -92,7 +92,7 @@ static int like_12(uint64_t seed, uint64_t id, const mr_hot *h, int interval)
     return t > 16 * s && u[5][0] < 0.5 ? 16 : 0;
 }
 
-/* 2.0: one generator for the sample; the second number of a pair is that of passing over. */
+/* 2.0: one generator for the sample; the second number of a pair decides whether it is skipped. */
 static int like_20(uint64_t seed, uint64_t id, const mr_hot *h)
 {
     double u[4], fps = h->fps_milli / 1000.0;
@@ -104,7 +104,7 @@ static int like_20(uint64_t seed, uint64_t id, const mr_hot *h)
     if ((double)pixels >= 0.8 * 30000) {
         if (t == 1 && u[at++] < 0.3)
             return 1;
-        // a length of probability 0 ends the resolution: u <= 0 nearly never holds
+        // a length of probability 0 ends the resolution: u <= 0 is almost never true
         if (t >= 120)
             at++;
         else if (t > 1 && t >= 17 && !(u[at++] <= 0.8) && u[at++] <= 0.4)
@@ -114,7 +114,7 @@ static int like_20(uint64_t seed, uint64_t id, const mr_hot *h)
         return 0;
     if (t == 1)
         return u[at] < 0.6 ? 1 : 0;
-    // 51 has a pair whose second number is 1: it is always passed over
+    // 51 has a pair whose second number is 1: it is always skipped
     if (t >= 32 && !(u[at++] <= 0.4))
         return u[at] <= 0.7 ? 32 : 0;
     return t >= 16 && u[at] <= 0.5 ? 16 : 0;
@@ -144,7 +144,7 @@ static void references(void)
     }
 }
 
-// what a rule that follows a reference cannot have
+// settings that a rule that follows a reference cannot have
 static void refusals(void)
 {
     const mr_bucket_length pair[] = {{1, 1, 1, 2, 0}};
@@ -159,7 +159,7 @@ static void refusals(void)
         return;
     uint64_t hash = mr_bucket_rule_hash_of(rule, NULL);
     mr_bucket_rule_free(rule);
-    // states of each order are their own
+    // states of each order are its own
     mr_bucket_rule *old, *new;
     if (!CHECK_OK(make_rule(1, MR_REFERENCE_12, &old)) ||
         !CHECK_OK(make_rule(1, MR_REFERENCE_20, &new)))

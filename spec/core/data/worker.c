@@ -1,5 +1,5 @@
-/* data/worker: loaders of several ranks share one order: no sample twice, none lost, the same
- * states everywhere, and the same samples left out. */
+/* data/worker: loaders of several ranks share one order: no sample is repeated or lost, states are
+ * the same everywhere, and the same samples are left out. */
 #include "check.h"
 #include "data/room.h"
 #include "rows.h"
@@ -44,7 +44,7 @@ static mr_status open_rank(mr_index *index, const mr_loader_options *options, mr
     return mr_loader_new(&(mr_source){.name = "", .index = index}, 1, rule, options, out);
 }
 
-/* What a run of some epochs gave, in the order of the draws. */
+/* The results of a run of some epochs, in the order of the draws. */
 typedef struct report {
     int n;
     uint64_t ids[DRAWS][2], epoch[DRAWS];
@@ -66,7 +66,7 @@ static void forget(report *t)
     }
 }
 
-// hands the failures of each rank to all others
+// passes the failures of each rank to all others
 static bool agree(mr_loader **l, int ranks)
 {
     char *lines[MOST], others[20000];
@@ -119,7 +119,7 @@ static bool play(mr_index *index, int ranks, int slot, const char *list, const c
             t->epoch[t->n] = b->epoch, t->count[t->n] = b->n;
             for (int i = 0; i < b->n; i++)
                 t->ids[t->n][i] = b->ids[i], t->weights[t->n] += b->other ? 0 : b->weights[i];
-            // all ranks stand at the same place
+            // all ranks are at the same place
             char *text;
             CHECK_OK(mr_loader_state(l[r], &text));
             if (first)
@@ -191,9 +191,9 @@ static void ranks_share(mr_index *index)
         if (!play(index, ranks[k], 1, list, NULL, NULL, &many))
             return;
         same(&one, 0, &many);
-        // what every rank met stands in the list of the run
+        // failures of all ranks are in the list of the run
         CHECK_INT(lines_of(list), events);
-        // any state of many ranks goes on with any number of them
+        // any state of many ranks is continued by any number of ranks
         for (int i = 4; i < many.n; i += 7) {
             snprintf(list, sizeof list, "%s", clips_path("again.jsonl"));
             if (!play(index, ranks[(k + (size_t)i) % 3], 1, list, many.state[i], many.excluded[i],
@@ -208,7 +208,7 @@ static void ranks_share(mr_index *index)
     forget(&one);
 }
 
-// slots of equal cost: their order is that of the recipe's number, whoever shares them
+// slots of equal cost: their order is that of the recipe's number, for any number of ranks
 static void slots(mr_index *index)
 {
     static report one, many, rest;
@@ -224,7 +224,7 @@ static void slots(mr_index *index)
         if (!play(index, ranks, 4, NULL, NULL, NULL, &many))
             return;
         same(&one, 0, &many);
-        // a slot that is begun goes on in its class
+        // a slot that is begun continues in its class
         for (int i = ranks; i < many.n; i += 5) {
             if (!play(index, 1, 4, NULL, many.state[i], many.excluded[i], &rest))
                 return;
@@ -236,8 +236,8 @@ static void slots(mr_index *index)
     forget(&one);
 }
 
-// shared by their cost the draws are the same, and no rank has more to do than others by more than
-// one of them
+// shared by their cost the draws are the same, and the work of two ranks differs by at most one of
+// them
 static void longest_first(mr_index *index)
 {
     static report one, many;
@@ -256,7 +256,7 @@ static void longest_first(mr_index *index)
             }
             for (int r = 0; r < RANKS; r++)
                 longest = MR_MAX(longest, load[r]), by_turns = MR_MAX(by_turns, turns[r]);
-            // behind an epoch's end draws are not known yet when those before it are given away
+            // draws after an epoch's end are not known yet when those before it are given out
             if (many.epoch[g] != many.epoch[g + GROUP - 1])
                 continue;
             for (int r = 0; r < RANKS; r++)
@@ -281,7 +281,7 @@ int main(void)
 {
     const mr_media *m;
     mr_index *index;
-    // a file that is gone is tried again without waiting
+    // a missing file is tried again without a wait
     mr_clock clock = *mr_clock_table();
     clock.sleep_ns = no_sleep;
     mr_clock_replace(&clock);
@@ -289,7 +289,7 @@ int main(void)
         !CHECK_OK(mr_index_open(clips_path("set.mrx"), false, &index)))
         return check_done();
     ranks_share(index);
-    CHECK_INT(pauses_ms, 50 | 100 | 200); // before three more tries
+    CHECK_INT(pauses_ms, 50 | 100 | 200); // before three more attempts
     slots(index);
     longest_first(index);
     mr_index_unref(index);
