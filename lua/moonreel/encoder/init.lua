@@ -6,6 +6,7 @@
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
+local base = require "moonreel.core.base"
 local compiled = require "moonreel.nn.compiled"
 local nn = require "moonreel.nn"
 local schedule = require "moonreel.encoder.schedule"
@@ -98,6 +99,19 @@ Encoder.__close = Encoder.close
 
 -- ---- programs
 
+-- refuses a call whose nodes lack an output that it gives
+local function check_outputs(call, outputs)
+  for _, name in ipairs(schedule.sorted(call.gives)) do
+    local value = name == "out" and type(outputs) == "userdata" and outputs
+      or type(outputs) == "table" and outputs[name]
+    if type(value) ~= "userdata" then
+      base.raise("MR_E_USAGE", ("call '%s' of an encoder gives '%s', but its nodes return %s for "
+        .. "it; expected a value of the graph"):format(call.key, name, type(value or nil)))
+    end
+  end
+  return outputs
+end
+
 -- the program of a call, and its key
 local function program(self, call)
   local part = self.parts[call.part]
@@ -106,7 +120,7 @@ local function program(self, call)
     for _, name in ipairs(schedule.sorted(call.takes)) do
       inputs[name] = g:input(name, call.takes[name].dtype, call.takes[name].shape)
     end
-    return call.nodes(g, part.layers, inputs)
+    return check_outputs(call, call.nodes(g, part.layers, inputs))
   end)
 end
 
@@ -133,6 +147,7 @@ end
 ---   values between programs
 function Encoder:plan(job, shape)
   local calls, rows, at = self.enc:calls(job, shape, self.way), {}, {}
+  schedule.check(calls, self.parts)
   rows.kept = schedule.held(calls, name_of)
   make_place(self, calls)
   for _, call in ipairs(calls) do
@@ -243,6 +258,11 @@ local function set_inputs(self, i, prog)
     local name, first = table.unpack(call.takes[input], 1, 2)
     local shape = call.takes[input].shape
     local value = self.values[name]
+    if not value then
+      base.raise("MR_E_USAGE", ("call %d of an encoder: input '%s' takes '%s', which no call "
+        .. "before it gives; values without a call: %s"):format(i, input, name,
+        table.concat(schedule.sorted(self.values), ", ")))
+    end
     local rows = value:slice(0, first, first + shape[1])
     prog:set(input, #value.shape == #shape and rows or rows:reshape(shape))
   end
@@ -286,6 +306,22 @@ local function run_call(self, i, take)
   end
 end
 
+-- refuses calls none of which gives a value that the caller wants
+local function check_wanted(calls, wanted)
+  local given = {}
+  for _, call in ipairs(calls) do
+    for _, gives in pairs(call.gives) do
+      given[gives[1]] = true
+    end
+  end
+  for _, value in ipairs(schedule.sorted(wanted)) do
+    if not given[value] then
+      base.raise("MR_E_USAGE", ("no call of an encoder gives '%s'; values that calls give: %s")
+        :format(value, table.concat(schedule.sorted(given), ", ")))
+    end
+  end
+end
+
 --- Runs calls in order.
 ---@param calls table[]   calls of the encoder; values: tensors by name that the calls provide
 ---   themselves
@@ -294,6 +330,8 @@ end
 ---@param take fun(prog: mr.Program, output: string, first: integer, n: integer, value: string)
 ---   called before a program writes rows of a wanted value to an output
 function Encoder:run(calls, values, wanted, take)
+  schedule.check(calls, self.parts)
+  check_wanted(calls, wanted)
   local leaves, brought = schedule.of(calls)
   local run = setmetatable({ encoder = self, calls = calls, wanted = wanted, leaves = leaves,
     values = nn.merged(calls.values or {}, values), brought = brought,

@@ -47,6 +47,64 @@ local function sorted(map)
 end
 schedule.sorted = sorted
 
+-- ---- the form of calls
+
+local function is_row(x) return math.type(x) == "integer" and x >= 0 end
+
+local function check_ends(refuse, call)
+  for input, take in pairs(call.takes) do
+    if type(take[1]) ~= "string" or not is_row(take[2]) or type(take.shape) ~= "table" then
+      refuse("takes.%s: expected {value, first row, dtype =, shape =}", input)
+    end
+  end
+  for output, gives in pairs(call.gives) do
+    if type(gives[1]) ~= "string" or not is_row(gives[2]) or not is_row(gives[3]) then
+      refuse("gives.%s: expected {value, first row, rows}", output)
+    end
+  end
+end
+
+-- the inputs of a call's program as text
+local function inputs_of(call)
+  local list = {}
+  for i, input in ipairs(sorted(call.takes)) do
+    local take = call.takes[input]
+    list[i] = ("%s %s [%s]"):format(input, take.dtype, table.concat(take.shape, ", "))
+  end
+  return table.concat(list, ", ")
+end
+
+--- Refuses calls of another form. One program runs calls of one part and key, so these have the
+-- same inputs.
+---@param calls any                what calls() of a family returned
+---@param parts table<string, any> by name: those of the encoder
+function schedule.check(calls, parts)
+  if type(calls) ~= "table" or #calls == 0 then
+    base.raise("MR_E_USAGE", ("calls() of an encoder returned %s; expected a list of calls")
+      :format(type(calls) == "table" and "no call" or type(calls)))
+  end
+  local inputs = {}
+  for i, call in ipairs(calls) do
+    local function refuse(...)
+      base.raise("MR_E_USAGE", ("call %d of an encoder: "):format(i) .. string.format(...))
+    end
+    if not parts[call.part] then
+      refuse("its part is '%s'; expected one of: %s", tostring(call.part),
+        table.concat(sorted(parts), ", "))
+    elseif type(call.key) ~= "string" or type(call.nodes) ~= "function"
+        or type(call.takes) ~= "table" or type(call.gives) ~= "table" then
+      refuse("expected {part, key = TEXT, takes = TABLE, gives = TABLE, nodes = FUNCTION}")
+    end
+    check_ends(refuse, call)
+    local name, its = call.part .. " " .. call.key, inputs_of(call)
+    if inputs[name] and inputs[name] ~= its then
+      refuse("its inputs are %s; a call before it has the same key '%s', and inputs %s", its,
+        call.key, inputs[name])
+    end
+    inputs[name] = its
+  end
+end
+
 --- The pieces that calls pass to other calls.
 ---@param calls table[]  each takes = {input = {value, first row, dtype =, shape =}}, gives =
 ---   {output = {value, first row, rows}}

@@ -7,15 +7,24 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local families = require "moonreel.recipe.families"
 local flow = require "moonreel.diffusion.flow"
+local interface = require "moonreel.models.interface"
 local losses = require "moonreel.losses"
 local matrices = require "moonreel.optim.matrices"
 
 local pipeline = {}
 
--- the module of a type, and its map of weights, if it has one
-local function part(record, type)
-  local family = families.of(record, type)
-  return family:open "init", family:open "weights"
+-- the module of a type and its map of weights, if it has one; an error in their files names the
+-- type
+local function part(record, of)
+  local family = families.of(record, of)
+  local good, made, map = pcall(function() return family:open "init", family:open "weights" end)
+  if not good then
+    if type(made) == "table" and made.message then
+      made.message = ("%s.type = %s: %s"):format(record, of, made.message)
+    end
+    error(made, 0)
+  end
+  return made, map
 end
 
 local Pipeline = {}
@@ -98,10 +107,11 @@ function pipeline.new(config, dtype, cut, split)
     return seal()
   end
   local function make(record, fields, by)
-    local family, map = part(record, fields.type)
+    local made, map = part(record, fields.type)
     -- separate weights are not start weights
-    self.maps[#self.maps + 1] = not family.apart and map or nil
-    return family.new(params, fields, {dtype = dtype, compat = config.compat, split = by})
+    self.maps[#self.maps + 1] = not made.apart and map or nil
+    return interface.check(record, fields.type,
+      made.new(params, fields, {dtype = dtype, compat = config.compat, split = by}))
   end
   self.autoencoder = make("vae", config.vae)
   self.text = make("text_encoder", config.text_encoder)

@@ -5,6 +5,7 @@
 -- @module moonreel.recipe.families
 local app = require "moonreel.app"
 local base = require "moonreel.core.base"
+local form = require "moonreel.recipe.family_form"
 
 local families = {}
 
@@ -26,9 +27,18 @@ local function outside()
       base.raise("MR_E_USAGE", ("%s: no folder '%s'; expected folders of families, as FOLDER of "
         .. "FOLDER/FAMILY/fields.lua"):format(families.VARIABLE, folder))
     end
+    if base.exists(folder .. "/fields.lua") then
+      base.raise("MR_E_USAGE", ("%s: '%s' is a family; expected the folder that contains it")
+        :format(families.VARIABLE, folder))
+    end
     for _, name in ipairs(base.list_dir(folder)) do
       local path = folder .. "/" .. name
-      if name:match("^[%w_]+$") and base.exists(path .. "/fields.lua") then
+      if base.exists(path .. "/fields.lua") then
+        if not name:match("^[%w_]+$") then
+          base.raise("MR_E_USAGE", ("%s: %s: a family's name has letters, digits and _; try: %s")
+            :format(families.VARIABLE, path, "mv '" .. path .. "' '" .. folder .. "/"
+              .. name:gsub("[^%w_]", "_") .. "'"))
+        end
         if found[name] or app.embedded(HOME .. name .. "/fields.lua") then
           base.raise("MR_E_USAGE", ("%s: %s: there is another family '%s'; try: another name")
             :format(families.VARIABLE, path, name))
@@ -48,7 +58,12 @@ local function searcher(found)
     if not path or not base.exists(path) then
       return path and ("no file '%s'"):format(path) or nil
     end
-    return assert(loadfile(path, "t")), path
+    local chunk, problem = loadfile(path, "t")
+    if not chunk then
+      -- an error of syntax begins with the path, others have none
+      base.raise("MR_E_RECIPE", problem:find(path, 1, true) and problem or path .. ": " .. problem)
+    end
+    return chunk, path
   end
 end
 
@@ -73,8 +88,16 @@ end
 ---@param file string  "init", "weights"
 ---@return table|nil
 function Family:open(file)
-  return self:has(file) and require(file == "init" and self.module
-    or self.module .. "." .. file) or nil
+  if not self:has(file) then
+    return nil
+  end
+  local made = require(file == "init" and self.module or self.module .. "." .. file)
+  if type(made) ~= "table" or file == "init" and type(made.new) ~= "function" then
+    base.raise("MR_E_RECIPE", ("family %s: %s.lua returns %s; expected a table%s"):format(
+      tostring(self), file, made == true and "nothing" or type(made),
+      file == "init" and " with a function `new`" or ""))
+  end
+  return made
 end
 
 --- Can the family be used in a record? It may be used in several.
@@ -114,8 +137,9 @@ function families.all()
   end
   local function add(name, path)
     local module = (HOME:sub(5) .. name):gsub("/", ".")
+    local fields = require(module .. ".fields")
     list[#list + 1] = setmetatable({ name = name, module = module, path = path,
-      fields = require(module .. ".fields") }, Family)
+      fields = path and form(path .. "/fields.lua", fields) or fields }, Family)
   end
   for _, path in ipairs(app.embedded_list()) do
     local name = path:match("^" .. HOME .. "([%w_]+)/fields%.lua$")

@@ -171,4 +171,44 @@ describe("calls of an encoder", function()
       .. "give some, but not row 3", schedule.of, { call("a", {}, { out = { "u", 0, 3 } }),
         call("b", { x = { "u", 1, 3 } }, {}) })
   end)
+
+  it("that have another form are refused before they run", function()
+    local one = encoder.new(family {}, { device = E.device("cpu", 1), dtype = "f32" })
+    local function refused(pattern, calls, wanted)
+      fails("MR_E_USAGE", pattern, one.run, one, calls, { x = rows(1), more = rows(1) },
+        wanted or { y = true })
+    end
+    -- a good call, changed
+    local function changed(changes, list)
+      local it = call("k", { x = { "x", 0, 1 }, more = { "more", 0, 1 } }, { out = { "y", 0, 1 } },
+        add)
+      for name, value in pairs(changes) do
+        it[name] = value ~= "none" and value or nil
+      end
+      list = list or {}
+      list[#list + 1] = it
+      return list
+    end
+    refused("calls%(%) of an encoder returned nil; expected a list", nil)
+    refused("calls%(%) of an encoder returned no call", {})
+    refused("call 1 of an encoder: its part is 'al'; expected one of: all", changed { part = "al" })
+    for _, name in ipairs { "key", "takes", "gives", "nodes" } do
+      refused("call 1 of an encoder: expected {part, key", changed { [name] = "none" })
+    end
+    refused("takes%.x: expected {value, first row", changed { takes = { x = { "x", -1 } } })
+    refused("gives%.out: expected {value, first row, rows}", changed { gives = { out = { "y" } } })
+    refused("call 2 of an encoder: its inputs are x f32 %[1, 2%]; a call before it has the same "
+      .. "key 'k', and inputs more f32 %[1, 2%], x f32 %[1, 2%]", changed({ takes = { x = { "x", 0,
+        dtype = "f32", shape = { 1, 2 } } } }, changed {}))
+    refused("no call of an encoder gives 'z'; values that calls give: y", changed {}, { z = true })
+    refused("call 1 of an encoder: input 'x' takes 'w', which no call before it gives; values "
+      .. "without a call: more, x", changed { takes = { x = { "w", 0, dtype = "f32",
+        shape = { 1, 2 } }, more = { "more", 0, dtype = "f32", shape = { 1, 2 } } } })
+    for _, nodes in ipairs { function() end, function() return {} end,
+        function() return { out = 3 } end } do
+      refused("call 'n%d' of an encoder gives 'out', but its nodes return %a+ for it",
+        changed { nodes = nodes, key = "n1" })
+    end
+    one:close()
+  end)
 end)

@@ -55,6 +55,41 @@ describe("a family", function()
       run(ASK, "/nowhere"))
   end)
 
+  it("that cannot be read is named, and so is a folder that is not taken", function()
+    write("a_toy", "toy")
+    assert.matches("MOONREEL_MODELS: '/%S+/a_toy' is a family; expected the folder that contains",
+      run(ASK, dir.path .. "/a_toy"))
+    dir:write("a_toy/init.lua", "return {")
+    assert.matches("/%S+/a_toy/init%.lua:1: unexpected symbol near <eof>", run(ASK))
+    for text, came in pairs { [""] = "nothing", ["return 3"] = "number", ["return {}"] = "table"
+      } do
+      dir:write("a_toy/init.lua", text)
+      assert.matches("family a_toy %(/%S+/a_toy%): init%.lua returns " .. came
+        .. "; expected a table with a function `new`", run(ASK))
+    end
+    dir:write("a_toy/init.lua", "\27Lua")
+    assert.matches("/a_toy/init%.lua: attempt to load a binary chunk", run(ASK))
+    dir:write("a_toy/fields.lua", "return 3")
+    assert.matches("/a_toy/fields%.lua: it returns number; expected {record", run(ASK))
+    write("a-toy", "toy")
+    assert.matches("MOONREEL_MODELS: /%S+/a%-toy: a family's name has letters, digits and _; try: "
+      .. "mv '/%S+/a%-toy' '/%S+/a_toy'", run(ASK))
+  end)
+
+  it("whose encoder lacks something is named by the line that chose it", function()
+    write("a_toy", "toy")
+    local settings = dir:write("r.lua", 'return recipe.extend("tiny/demo") { text_encoder = '
+      .. 'recipe.replace { type = "toy" } }')
+    local ask = ('local s = require("moonreel.settings").bake(%q) '
+      .. 'require("moonreel.settings.blame").record(s, "model", '
+      .. 'require("moonreel.models.pipeline").of, s, "f32")'):format(settings)
+    assert.matches("r%.lua:1: .-text_encoder%.type = toy: `width` of its family is nil; expected "
+      .. "an integer", run(ask))
+    dir:write("a_toy/init.lua", "return {")
+    assert.matches("r%.lua:1: .-text_encoder%.type = toy: .-/init%.lua:1: unexpected symbol",
+      run(ask))
+  end)
+
   it("that repeats or contradicts another one is refused, and the error names both", function()
     local bake = 'print(pcall(require("moonreel.settings").bake, "tiny/demo"))'
     write("a_toy", "toy")
