@@ -41,6 +41,23 @@ local function smaller(auto, height, width)
   return list
 end
 
+--- Clips of fewer frames, and of smaller pictures, that fit.
+---@param auto mr.Autoencoder
+---@param frames integer   of the clip that does not fit
+---@param height integer
+---@param width integer
+---@param takes fun(frames: integer, height: integer, width: integer): number  bytes
+---@param free number      bytes
+---@return integer|nil frames    nil: not even one frame fits
+---@return integer[]|nil sides  {height, width}, with all frames; nil: no smaller picture fits
+function fits.smaller(auto, frames, height, width, takes, free)
+  return last_of(shorter(auto, frames), function(n)
+    return takes(n, height, width) <= free
+  end), last_of(smaller(auto, height, width), function(one)
+    return takes(frames, one[1], one[2]) <= free
+  end)
+end
+
 -- the smallest of these numbers of ranks for which the rows of each rank fit
 local function ranks_for(codec, free, ...)
   for _, n in ipairs { 2, 4, 8 } do
@@ -68,12 +85,7 @@ function fits.explain(codec, job, s, problem)
   if all <= free then
     return
   end
-  local frames = last_of(shorter(auto, s.frames), function(n)
-    return takes(n, height, width) <= free
-  end)
-  local sides = last_of(smaller(auto, height, width), function(one)
-    return takes(s.frames, one[1], one[2]) <= free
-  end)
+  local frames, sides = fits.smaller(auto, s.frames, height, width, takes, free)
   local tries = {}
   tries[1] = frames and ("%d frames"):format(frames)
   tries[#tries + 1] = sides and ("%d x %d pixels"):format(sides[1], sides[2])

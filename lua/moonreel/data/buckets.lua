@@ -6,6 +6,9 @@ local options = require "moonreel.text.options"
 
 local buckets = {}
 
+--- A table for error messages: pictures in a size that every autoencoder accepts.
+buckets.EXAMPLE = 'bucket_config = { ["256px_ar1:1"] = { [1] = { 1.0, 4 } } }'
+
 local function recipe_error(text, ...)
   base.raise("MR_E_RECIPE", text:format(...))
 end

@@ -9,8 +9,8 @@ local order = {}
 -- the bucket rule of settings
 local function rule_of(settings)
   if not settings.bucket_config then
-    base.raise("MR_E_RECIPE", "bucket_config is not set, so no clip has a bucket; try: "
-      .. "bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+    base.raise("MR_E_RECIPE", ("bucket_config is not set, so no clip has a bucket; try: %s, or the "
+      .. "lengths of your clips"):format(buckets.EXAMPLE))
   end
   local o = buckets.of(settings)
   return { buckets = buckets.table(o),

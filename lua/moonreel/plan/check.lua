@@ -32,9 +32,19 @@ local function baked(name, overrides)
   return #list > 0 and list or { entry() }
 end
 
+-- the meshes for baked settings: a job that uses one GPU is planned once for each machine
+local function meshes_of(s, meshes)
+  local list, seen = {}, {}
+  for _, mesh in ipairs(plan.is_alone(s) and meshes or {}) do
+    list[#list + 1] = not seen[mesh.machine.name] and mesh:alone() or nil
+    seen[mesh.machine.name] = true
+  end
+  return list[1] and list or meshes
+end
+
 --- A row per recipe, stage and mesh.
 ---@param names string[]     recipes; empty: all that ship
----@param meshes table[]     from moonreel.plan.mesh
+---@param meshes table[]     from moonreel.plan.mesh; jobs that use one GPU are planned for one
 ---@param overrides table[]  of the command line
 ---@return table[] rows  {recipe, stage, gpus, fits, total, memory, bucket, why}: fits is nil if
 ---   planning failed; `why` says what is wrong, and what would fit
@@ -55,7 +65,7 @@ function check.rows(names, meshes, overrides)
     for _, one in ipairs(good and list or {}) do
       -- a shipped recipe without buckets does not train by itself: others extend it, or it samples
       local trains = one.settings.bucket_config or not all
-      for _, mesh in ipairs(trains and meshes or {}) do
+      for _, mesh in ipairs(trains and meshes_of(one.settings, meshes) or {}) do
         local machine = mesh.machine.name
         shared[machine] = shared[machine] or compiled.new(mesh.machine)
         local given = { mesh = mesh, compiled = shared[machine] }

@@ -95,15 +95,15 @@ local function check(settings)
   elseif settings.job == "reconstruct" then
     launched.has_autoencoder(settings)
   end
-  if not settings.bucket_config then
-    blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is not set, so there are "
-      .. "no shapes to plan; try: bucket_config = { [\"240p\"] = { [16] = { 1.0, 4 } } }")
-  end
   for _, record in ipairs { "vae", "text_encoder" } do
     if not settings[record].type and not pipeline.reconstructs(settings) then
       blame.raise(settings, record .. ".type", "MR_E_RECIPE", "%s.type is not set: training on "
         .. "stored features cannot be planned yet; try: a recipe with both encoders", record)
     end
+  end
+  if not settings.bucket_config then
+    blame.raise(settings, "bucket_config", "MR_E_RECIPE", "bucket_config is not set, so there are "
+      .. "no shapes to plan; try: %s, or the lengths of your clips", buckets.EXAMPLE)
   end
   local unknown = require "moonreel.settings.resolutions"(settings:leaves())[1]
   if unknown then
@@ -111,9 +111,17 @@ local function check(settings)
   end
 end
 
+-- jobs that run in one process on one device; an extraction has parts for several
+local ALONE <const> = { eval_loss = true, reconstruct = true }
+
+--- Does the job of these settings use one device, however many there are?
+---@param settings table
+---@return boolean
+function plan.is_alone(settings) return ALONE[settings.job] or false end
+
 -- refuses several GPUs for a job that uses one
 local function check_alone(settings, mesh)
-  if mesh.ranks > 1 then
+  if plan.is_alone(settings) and mesh.ranks > 1 then
     blame.raise(settings, "job", "MR_E_RECIPE", "job = %s runs on one GPU, not on %s; try: --gpus "
       .. "%s", settings.job, mesh:text(), mesh.machine.name)
   end
@@ -240,9 +248,8 @@ Open.__index = Open
 function plan.open(settings, given)
   check(settings)
   local mesh, assumed = given.mesh, {}
-  if settings.job == "reconstruct" then
-    check_alone(settings, mesh)
-  elseif not given.as_is then
+  check_alone(settings, mesh)
+  if not given.as_is then
     mesh, assumed = mesh:of(settings)
   end
   local models = blame.record(settings, "model", given.compiled.of, given.compiled, settings,

@@ -316,7 +316,7 @@ function machine.open(name)
     if not name:find("[/.]") then
       local near = nearest(name:upper(), machine.names())
       fault.usage("there is no machine '%s'%s; expected one of %s; try: a file of your own as "
-        .. "./NAME.lua",
+        .. "./NAME.lua, or plan without --gpus and --machine for this host",
         name, near and (", did you mean '" .. near .. "'?") or "",
         table.concat(machine.names(), ", "))
     end

@@ -1,8 +1,10 @@
 --- Computes tables that fit, without trial runs: the largest batch of each bucket, batches of equal
 -- seconds, ways to save memory.
 -- @module moonreel.plan.solve
+local fits = require "moonreel.codec.fits"
 local largest_below = require "moonreel.trainer.largest"
 local plan = require "moonreel.plan"
+local ranks = require "moonreel.optim.ranks"
 
 local solve = {}
 
@@ -169,6 +171,8 @@ local function ways(settings, of, elements)
   -- more nodes of the same kind, with all GPUs of each
   for power = 1, of.machine.cpu and 0 or MOST_DOUBLED do
     local larger = of:larger(1 << power)
+    -- a single rank divides nothing, whatever the recipe says about several
+    larger = of.ranks == 1 and larger:with { zero = ranks.stage(settings) } or larger
     add("gpus", ("%s GPUs"):format(larger.ranks), { mesh = larger })
   end
   return kinds
@@ -223,6 +227,40 @@ local function smaller_batches(open, buckets, memory)
     .. table.concat(parts, " and "), total = most }
 end
 
+-- Ways with which a bucket fits whose clips are encoded and decoded one by one: the other way to
+-- process a clip, fewer frames, smaller pictures.
+local function other_clips(p, given, bake, b)
+  local memory, rows = given.mesh.machine.memory_bytes, {}
+  local function opened(values)
+    return plan.open(bake(values), { compiled = given.compiled, mesh = p.mesh, as_is = true })
+  end
+  local function total(open, frames, height, width)
+    local clip = { resolution = b.resolution, frames = frames, height = height, width = width,
+      batch = 1 }
+    return open:held(clip, open:step(clip)).total
+  end
+  local function add(text, open, ...)
+    local bytes = total(open, ...)
+    rows[#rows + 1] = bytes <= memory and { text = text, total = bytes } or nil
+  end
+  local open = opened {}
+  local auto = open.models.pipe.autoencoder
+  if auto.other then
+    local said = "model." .. select(2, auto:other())
+    add(said, opened { (said:gsub("%s", "")) }, b.frames, b.height, b.width)
+  end
+  local frames, sides = fits.smaller(auto, b.frames, b.height, b.width, function(...)
+    return total(open, ...)
+  end, memory)
+  if frames then
+    add(("clips of %d frames"):format(frames), open, frames, b.height, b.width)
+  end
+  if sides then
+    add(("pictures of %d x %d"):format(sides[1], sides[2]), open, b.frames, sides[1], sides[2])
+  end
+  return rows
+end
+
 --- Changes with which a plan fits whose buckets are too large: the nearest ones, each planned.
 ---@param p table          from plan.of
 ---@param given table      mesh, compiled: as in plan.open
@@ -230,6 +268,9 @@ end
 ---@return table[] rows    {text, total}: of each kind the first that fits; batches of these buckets
 ---   come last, without a total if there are many
 function solve.remedies(p, given, bake)
+  if p.writes then
+    return other_clips(p, given, bake, p.largest)
+  end
   local settings, rows, large = bake {}, {}, {}
   local m = given.mesh.machine
   for _, b in ipairs(p.buckets) do

@@ -1,6 +1,7 @@
 --- Refuses impossible settings before anything is opened.
 -- @module moonreel.trainer.check
 local base = require "moonreel.core.base"
+local buckets = require "moonreel.data.buckets"
 local pipeline = require "moonreel.models.pipeline"
 local blame = require "moonreel.settings.blame"
 local sources = require "moonreel.settings.sources"
@@ -105,8 +106,8 @@ function check.run(r)
       .. "try: --data-path NAME.mrx")
   end
   if not s.bucket_config then
-    refuse("bucket_config", "bucket_config is not set, so no clip has a bucket; try: bucket_config "
-      .. "= { [\"240p\"] = { [16] = { 1.0, 4 } } }")
+    refuse("bucket_config", "bucket_config is not set, so no clip has a bucket; try: %s, or the "
+      .. "lengths of your clips", buckets.EXAMPLE)
   end
   local unknown = require "moonreel.settings.resolutions"(s:leaves())[1]
   if unknown then

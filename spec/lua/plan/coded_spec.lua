@@ -16,6 +16,7 @@ local plan = require "moonreel.plan"
 local pipeline = require "moonreel.models.pipeline"
 local settings = require "moonreel.settings"
 local show = require "moonreel.plan.show"
+local solve = require "moonreel.plan.solve"
 
 -- small autoencoders: causal, of four frames or one, of pieces of any length
 local SMALL = {
@@ -150,6 +151,35 @@ describe("the plan of a reconstruction", function()
       assert.equal(1, b.batch)
     end
     assert.same({ 300, {} }, { samples, survey.dropped })
+  end)
+
+  it("names another way and smaller clips that fit where a clip does not", function()
+    local large = "resolutions=recipe.replace{['32px'] = {pixels = 4096, aspects = {{1.0, 64, "
+      .. "64}}}}"
+    local function with(values)
+      return bake("dc_ae", "[96] = {1.0, 1}", large, "compat=none", "dataset.fps_max=none",
+        "model.frames_at_once=0", table.unpack(values))
+    end
+    -- the plan in a memory, and what would fit
+    local function planned_in(bytes, ...)
+      local small = setmetatable({ memory_bytes = bytes }, { __index = machine.open "H100" })
+      local cache <close> = compiled.new(small)
+      local given = { mesh = mesh.new(small), compiled = cache }
+      local p = plan.of(with { ... }, given)
+      return p.largest.fits, solve.remedies(p, given, with), p.largest.total
+    end
+    local _, _, all = planned_in(85e9)
+    local fits, rows = planned_in(all - 1)
+    assert.is_false(fits)
+    local texts = {}
+    for i, row in ipairs(rows) do
+      assert.is_true(row.total < all)
+      texts[i] = row.text
+    end
+    assert.same({ "model.frames_at_once = 8", "clips of 92 frames", "pictures of 60 x 60" }, texts)
+    -- a remedy does what it says
+    assert.is_true((planned_in(rows[1].total, (rows[1].text:gsub(" ", "")))))
+    assert.same({}, (select(2, planned_in(4e9))))
   end)
 
   it("is that of one GPU and one way to go through the clips", function()

@@ -298,7 +298,7 @@ describe("a plan", function()
   end)
 
   it("of a job that does not train has no gradients and no update, and sends nothing", function()
-    local trained, report = there(bake(), "H100"), there(bake("job=eval_loss"), "8xH100")
+    local trained, report = there(bake(), "H100"), there(bake("job=eval_loss"), "H100")
     local made = there(settings.bake("opensora-1.2/stage1", { "model.depth=1", "job=extract",
       "bucket_config=recipe.replace{['144p'] = {[1] = {1.0, 2}}}" }), "8xH100")
     for _, p in ipairs { report, made } do
@@ -318,7 +318,7 @@ describe("a plan", function()
     -- or at those that are named, or at one of them in turn
     for passes, words in pairs { [3] = { "eval_timesteps={0, 0.5, 1}" },
         [1] = { "eval_timesteps={0, 0.5, 1}", "eval_in_turn=true" } } do
-      local other = there(bake("job=eval_loss", table.unpack(words)), "8xH100")
+      local other = there(bake("job=eval_loss", table.unpack(words)), "H100")
       assert.near(report.largest.seconds.forward * passes / 10, other.largest.seconds.forward, 1e-9)
     end
     assert.same({ 0, 0, 0 }, { made.largest.bytes.weights, made.largest.bytes.arena,
@@ -402,12 +402,25 @@ describe("a plan", function()
   it("of what no run does is refused as the run refuses it", function()
     fails("MR_E_RECIPE", "vae.type = dct runs within the training step, so no cache", there,
       settings.bake("tiny/demo", { "job=extract" }), "H100")
+    fails("MR_E_RECIPE", "job = eval_loss runs on one GPU, not on 2 x 8 H100; try: %-%-gpus H100",
+      there, bake("job=eval_loss"), "2x8xH100")
     fails("MR_E_RECIPE", "epochs = 0 and steps = 0: nothing says when to stop", there,
       settings.bake("tiny/demo", { "epochs=0", "steps=0" }), "H100")
   end)
 
-  it("of a recipe that names no shapes, is refused", function()
-    fails("MR_E_RECIPE", "bucket_config is not set", there, settings.bake "opensora-1.2/sample",
-      "H100")
+  it("of a recipe that names no shapes, is refused with an example that can be planned", function()
+    for recipe, words in pairs { ["opensora-1.2/sample"] = { "model.depth=1" },
+        ["opensora-2.0/inference/256px"] = { "model.depth=1", "model.depth_single_blocks=1",
+          "condition_config={t2v=1}" },
+        ["opensora-2.0/inference/high_compression"] = { "model.depth=1",
+          "model.depth_single_blocks=1", "condition_config={t2v=1}" } } do
+      local good, problem = pcall(there, settings.bake(recipe, words), "H100")
+      assert.is_false(good)
+      local example = tostring(problem):match "bucket_config is not set.*; try: (.*), or the "
+      words[#words + 1] = example:gsub(" = ", "=", 1)
+      assert.equal(1, #there(settings.bake(recipe, words), "H100").buckets)
+    end
+    -- a part of recipes has no models either
+    fails("MR_E_RECIPE", "vae.type is not set", there, settings.bake "mixins/bump", "H100")
   end)
 end)

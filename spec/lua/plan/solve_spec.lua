@@ -297,6 +297,24 @@ describe("several buckets that are too large", function()
     assert.same({ nil, "c" }, { answer(70, 90, 101) })
   end)
 
+  it("are asked of more GPUs with the ZeRO stage of the recipe", function()
+    local open, stages = plan.open, {}
+    finally(function() plan.open = open end)
+    plan.open = function(_, given)
+      stages[given.mesh.ranks] = given.mesh.zero
+      return { bucket_elements = function() return 0 end, step = function() end,
+        held = function() return { total = given.mesh.zero == 3 and 90 or 101 } end }
+    end
+    local m = machine.open "H100"
+    local rows = solve.remedies({ buckets = { { batch = 1, fits = false, total = 200 } },
+      mesh = mesh.new(m) }, { mesh = { machine = setmetatable({ memory_bytes = 100 },
+      { __index = m }) } }, function()
+      return { model = { num_heads = 1 }, grad_checkpoint = true, plugin = false,
+        plugin_config = { zero_stage = 3 } }
+    end)
+    assert.same({ 0, 3, "2 GPUs" }, { stages[1], stages[2], rows[1].text })
+  end)
+
   it("are asked of the most GPUs where twice as many have no room", function()
     local open = plan.open
     finally(function() plan.open = open end)
