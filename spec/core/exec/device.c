@@ -1,5 +1,5 @@
-/* exec/device: opening by name, facts, memory, the compute dtype and its one warning. (cpu.c
- * too.)
+/* exec/device: opening by name, facts, memory, the compute dtype and its only warning (also of
+ * cpu.c).
  * Covers: core/exec/cpu.c */
 #include "check.h"
 #include "moonreel/exec.h"
@@ -59,7 +59,7 @@ static void plugin(void)
     CHECK_INT(dev->ordinal, 3);
     CHECK_STR(dev->facts.device, "cuda");
     CHECK_OK(mr_device_memory(dev, &free_bytes, &total));
-    CHECK_INT(free_bytes, 34); // as this one says: ordinal and threads arrived
+    CHECK_INT(free_bytes, 34); // of this device: ordinal and threads were passed on
     CHECK_INT(total, 1000);
     mr_device_close(dev);
     CHECK_OK(mr_device_open("cuda", 4, &dev));
@@ -74,7 +74,7 @@ static int open_meminfo(const char *path, int flags, int mode)
     return open(strcmp(path, "/proc/meminfo") ? path : meminfo, flags, mode);
 }
 
-/* Memory that files could give back is free; without such a line unused memory is. */
+/* Memory that the page cache could free is free; without such a line unused memory is. */
 static void free_memory(void)
 {
     char path[] = "/tmp/mr_meminfo_XXXXXX";

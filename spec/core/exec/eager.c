@@ -1,5 +1,5 @@
-/* exec/eager: programs are kept by shape and give way to new ones; refusals; memory that runs out,
- * on both devices. (Every row over all its cases: exec/ops.) */
+/* exec/eager: programs are kept by shape and replaced by new ones; errors; failing allocations, on
+ * both devices. (All ops over all cases: exec/ops.) */
 #include "check.h"
 #include "moonreel/exec.h"
 
@@ -21,7 +21,7 @@ static void kept_programs(mr_device *dev, int run_allocations)
             mr_tensor_unref(y[0]);
         }
     }
-    // the second call of a shape makes its result and nothing else
+    // the second call of a shape allocates only its result
     CHECK_OK(mr_eager(dev, "affine", MR_ATTRS({"scale", .f = 2}), &x, 1, y));
     int64_t before = mr_alloc_count();
     mr_tensor_unref(y[0]);
@@ -31,7 +31,7 @@ static void kept_programs(mr_device *dev, int run_allocations)
     CHECK_OK(mr_tensor_new(MR_F32, 1, (int64_t[]){4}, &same));
     CHECK_INT(one_tensor - before, mr_alloc_count() - one_tensor + run_allocations);
     mr_tensor_unref(same), mr_tensor_unref(y[0]);
-    // many shapes: old ones give way, answers stay right
+    // many shapes: old ones are replaced, and results stay right
     for (int64_t n = 1; n <= 150; n++) {
         mr_tensor *v = NULL;
         CHECK_OK(mr_tensor_new(MR_F32, 1, &n, &v));
@@ -53,7 +53,7 @@ static void refusals(mr_device *dev)
     CHECK_FAILS(mr_eager(dev, "affine", MR_ATTRS({"scal", .f = 2}), &x, 1, y), MR_E_USAGE, "scal");
     CHECK_FAILS(mr_eager(dev, "add", MR_NO_ATTRS, (mr_tensor *[]){x, z}, 2, y), MR_E_SHAPE,
                 "[5] f32");
-    // every allocation of a first call fails once; the device is usable afterwards
+    // each allocation of a first call fails once; the device is usable afterwards
     int failures = 0;
     for (int64_t n = 1; n < 200; n++) {
         mr_alloc_fail_at(n);

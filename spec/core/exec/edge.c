@@ -1,6 +1,6 @@
-/* exec/edge: inputs and results on their way beside what runs, on both devices and in any order of
- * lanes - every run sees its own inputs and gives its own results, the host waits once for all of
- * them; inputs are kept, also over a failure, results are taken or refused. */
+/* exec/edge: inputs and results are copied in parallel with runs, on both devices and in any order
+ * of lanes. Each run gets its own inputs and returns its own results, and the host waits once for
+ * all of them. Inputs are kept, also after a failure; results are fetched or refused. */
 #include "execcase.h"
 #include "exec/room.h"
 
@@ -31,7 +31,7 @@ static void set(mr_program *p, const char *name, float value)
     memset(data, 0xff, sizeof data); // it is the caller's again
 }
 
-/* The first and last element of what was fetched, without what each adds for its place. */
+/* The first and last element of a fetched result, without the part that depends on the position. */
 static float take(mr_exec *e, uint64_t ticket, float per)
 {
     float data[N] = {0};
@@ -64,7 +64,7 @@ static void close_pair(pair *s)
     mr_graph_free(s->other_graph);
 }
 
-/* Runs of two programs, none of which the host waits for. */
+/* Runs of two programs, without a wait of the host. */
 static void stream(mr_device *dev, uint64_t order)
 {
     pair s = pair_on(dev);
@@ -86,10 +86,10 @@ static void stream(mr_device *dev, uint64_t order)
     mr_waits now = mr_exec_waits(s.exec);
     CHECK_INT(now.all - before.all, 0);
     CHECK_INT(now.results - before.results, 0);
-    // the host waits for an input until the one before has left, and never on a device without
+    // the host waits for an input until the one before was copied, and never on a device without
     // edges
     CHECK_INT(now.inputs - before.inputs, dev->host ? 0 : RUNS - 1 + (RUNS - 1) / 3);
-    // the newest first: with it all are there
+    // the newest first: then all others have arrived
     for (int k = RUNS - 1; k >= 0; k--) {
         CHECK(take(s.exec, other[k], 5) == 5 * (float)(10 * (k - k % 3)));
         CHECK(take(s.exec, ticket[k], 3) == (float)k + 200);
@@ -102,7 +102,7 @@ static void stream(mr_device *dev, uint64_t order)
 
 /* ---- from run to run ---- */
 
-/* What two runs of one program leave becomes the halves of another's input; no run waits. */
+/* The results of two runs of one program become the halves of another's input; no run waits. */
 static void passing(mr_device *dev, uint64_t order)
 {
     enum { HALF = N / 2 };
@@ -132,7 +132,7 @@ static void passing(mr_device *dev, uint64_t order)
         for (int i = 0; i < N; i++)
             CHECK(y[i] == 5 * (float)(10 * k + 100 * (i >= HALF) + i) + 2 * (float)(100 + i));
     }
-    // set again, it is what was set; passed again, what was passed
+    // set again, it has the new value; passed again, the passed one
     uint64_t t;
     set(s.p, "x", 7);
     OK(mr_program_pass(apart.other, "y", 0, N, s.p, "x", 0));
@@ -145,7 +145,7 @@ static void passing(mr_device *dev, uint64_t order)
     OK(mr_program_run(s.p));
     OK(mr_program_fetch(s.p, "y", &t));
     CHECK(take(s.exec, t, 7) == 5 * (10 * (RUNS - 1) + 100) + 200);
-    // what is left out keeps what lay there
+    // a part that is left out keeps its old contents
     set(apart.other, "x", 1);
     OK(mr_program_run(apart.other));
     OK(mr_program_skip(s.p, "x", 0, 3));
@@ -183,7 +183,7 @@ static void passing_badly(mr_device *dev, mr_device *foreign)
     CHECK_FAILS(mr_program_skip(s.p, "no", 0, N), MR_E_USAGE, "no input 'no'");
     CHECK_FAILS(mr_program_skip(s.p, "x", 1, N), MR_E_SHAPE, "40 elements from 1 on are left out");
     CHECK_FAILS(mr_program_skip(s.p, "x", -1, 1), MR_E_SHAPE, "from -1 on");
-    OK(mr_program_run(s.p)); // nothing of this has touched it
+    OK(mr_program_run(s.p)); // none of this has changed it
     OK(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 0));
     CHECK_FAILS(mr_program_pass(s.other, "y", 0, 8, s.p, "x", 9), MR_E_USAGE,
                 "elements from 9 on were passed before those from 8 on");
@@ -219,13 +219,13 @@ static void ring(mr_device *dev)
     CHECK_FAILS(mr_exec_take(s.exec, ticket[2], &v), MR_E_USAGE, "64 more were fetched since");
     CHECK_FAILS(mr_exec_ready(s.exec, 0, &ready), MR_E_USAGE, "the fetched output was overwritten");
     CHECK_FAILS(mr_exec_take(s.exec, ticket[9], &wrong), MR_E_SHAPE, "output 'y' is [40] f32");
-    // a program that is freed leaves what was fetched of it
+    // a program that is freed keeps its fetched results
     mr_program_free(s.p);
     for (int k = MR_FETCHES + 2; k >= 3; k--)
         CHECK(take(s.exec, ticket[k], 3) == (float)k);
     OK(mr_exec_ready(s.exec, ticket[5], &ready));
     CHECK(ready);
-    // as one thing of another dtype
+    // as one result of another dtype
     double wide[N];
     OK(mr_exec_take(s.exec, ticket[7], &(mr_view){wide, mr_desc_dense(MR_F64, 1, (int64_t[]){N})}));
     CHECK(wide[1] == 7 + 3);
@@ -241,8 +241,8 @@ static void ring(mr_device *dev)
 
 /* ---- failures ---- */
 
-/* A run that fails behind others takes along what is on its way. It is reported once; afterwards
- * inputs are there as they were set, and what was fetched is not to be had. */
+/* A run that fails after others also fails the copies in progress. It is reported once; afterwards
+ * inputs have the values that were set, and its results cannot be fetched. */
 static void failing(mr_device *dev, uint64_t order)
 {
     pair s = pair_on(dev);
@@ -270,7 +270,7 @@ static void failing(mr_device *dev, uint64_t order)
     atomic_store(&spec_gate_open, dev->host);
     mr_status st = mr_program_run(fails);
     if (st == MR_OK) {
-        // what comes behind it on the way in and back
+        // copies after it on the way in and back
         set(s.p, "x", 2);
         OK(mr_program_run(s.p));
         OK(mr_program_fetch(s.p, "y", &ticket[0]));
@@ -285,8 +285,8 @@ static void failing(mr_device *dev, uint64_t order)
         CHECK_FAILS(st, MR_E_DATA, "this row always fails");
         set(s.p, "x", 2);
     }
-    CHECK(take(s.exec, early, 3) == 101); // this one was there
-    // what came from a run went with it
+    CHECK(take(s.exec, early, 3) == 101); // this one had arrived
+    // the result of a run was lost with it
     if (!dev->host) {
         CHECK_FAILS(mr_program_run(s.last), MR_E_USAGE, "input 'x' was never set");
     }
@@ -296,14 +296,14 @@ static void failing(mr_device *dev, uint64_t order)
     OK(mr_program_fetch(s.other, "y", &ticket[1]));
     CHECK(take(s.exec, ticket[1], 5) == 15);
     CHECK(take(s.exec, ticket[0], 3) == 102);
-    // what comes from a run after the failure stays: nothing older is sent in its place
+    // the result of a run after the failure is kept: no older one replaces it
     OK(mr_program_pass(s.p, "y", 0, N, s.last, "x", 0));
     OK(mr_program_run(s.last));
     OK(mr_program_fetch(s.last, "y", &ticket[0]));
     CHECK(take(s.exec, ticket[0], 15) == 510);
     if (late)
         CHECK_FAILS(mr_exec_take(s.exec, late, &v), MR_E_USAGE, "was lost when a step failed");
-    // a failure that was not asked for is not lost with the program
+    // a failure that was not queried is not lost with the program
     if (!dev->host) {
         atomic_store(&spec_gate_open, false);
         OK(mr_program_run(fails));

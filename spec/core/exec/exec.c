@@ -1,4 +1,4 @@
-/* exec/exec: which regions there are, what is in them, initial weights and refresh. */
+/* exec/exec: the regions of an executor, their contents, initial weights and refresh. */
 #include "execcase.h"
 
 static size_t bytes_of(const mr_exec *e, const char *region)
@@ -29,7 +29,7 @@ static void regions(mr_device *dev)
     CHECK(mr_bf16_to_f32(w[7]) == 8);
     OK(mr_exec_read(e, "adam_v", at * 4, got, sizeof got));
     CHECK(got[0] == 0);
-    // w follows master when asked
+    // w follows master on request
     OK(mr_exec_write(e, "master", at * 4, &near_three, 4));
     OK(mr_exec_refresh(e));
     OK(mr_exec_read(e, "w", at * 2, w, sizeof w));

@@ -1,6 +1,6 @@
-/* exec/ops: every row over its cases, run eagerly on the CPU and on the shadow device: the same
- * bits. The shadow device poisons, guards and faults, so this also proves that kernels read only
- * what they declare. Use: ops [NAME...] for these rows only. */
+/* exec/ops: each op over its cases, run eagerly on the CPU and on the shadow device: the same bits.
+ * The shadow device poisons, guards and faults memory, so this also proves that kernels read only
+ * what they declare. Usage: ops [NAME...] for these ops only. */
 #include "opcase.h"
 #include "moonreel/exec.h"
 

@@ -1,9 +1,9 @@
-/* exec/plan: an executor without a device - its programs have the steps, layout, cost and bytes of
- * those that run, whatever the device; it allocates nothing of what it plans, and runs nothing. */
+/* exec/plan: an executor without a device. Its programs have the steps, layout, cost and bytes of
+ * those that run, for all devices; it allocates none of the planned memory and runs nothing. */
 #include "execcase.h"
 #include "exec/room.h"
 
-/* ---- what a device is asked for ---- */
+/* ---- requests to a device ---- */
 
 static const mr_device_ops *real;
 static size_t asked;
@@ -154,7 +154,7 @@ static void large(const mr_facts *facts)
     mr_params_free(params);
 }
 
-/* ---- a device that is not here ---- */
+/* ---- a device that this machine lacks ---- */
 
 static size_t by_count(const mr_call *call, const mr_facts *facts)
 {
@@ -166,7 +166,7 @@ static mr_status never(const mr_call *call)
     return mr_fail(MR_E_INTERNAL, "ran while planning");
 }
 
-/* Kernels of a plug-in are enough: neither its device nor this processor is asked. */
+/* Kernels of a plug-in are enough: neither its device nor this processor is queried. */
 static void elsewhere(void)
 {
     static const mr_kernel kernel = {.run = {never}, .workspace = by_count};
@@ -186,7 +186,7 @@ static void elsewhere(void)
     mr_graph_free(g);
 }
 
-/* ---- what it refuses ---- */
+/* ---- errors ---- */
 
 static void refusals(mr_device *dev)
 {
@@ -247,7 +247,7 @@ int main(void)
     large(&both[0]->facts);
     refusals(both[0]);
     elsewhere();
-    // an argument is an address and a lent shape: a step does not hold its call
+    // an argument is an address and a borrowed shape: a step does not hold its call
     CHECK(sizeof(mr_step) + 6 * sizeof(mr_arg) <= 320);
     for (int i = 0; i < 2; i++)
         mr_device_close(both[i]);

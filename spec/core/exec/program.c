@@ -1,6 +1,7 @@
-/* exec/program: random graphs give the same bits with and without in-place and reuse, poisoned or
- * not, on both devices and again, and on random queues in any order; the measured peak is the
- * predicted one; runs allocate nothing; memory that runs out leaves everything usable. */
+/* exec/program: random graphs compute the same bits with and without in-place ops and reuse,
+ * poisoned or not, on both devices and again, and on random queues in any order. The measured
+ * peak is the predicted one, runs allocate nothing, and after a failed allocation everything is
+ * usable. */
 #include "execcase.h"
 #include "queuecase.h"
 #include "exec/room.h"
@@ -14,7 +15,7 @@ static int draw(int below)
 
 enum { ROWS = 6, COLS = 40, OPS = 60 };
 
-/* ---- a random graph: two inputs, elementwise rows, slices and joins, four outputs ---- */
+/* ---- a random graph: two inputs, elementwise ops, slices and joins, four outputs ---- */
 
 static mr_graph *random_graph(uint64_t seed, bool no_inplace)
 {
@@ -146,7 +147,7 @@ static void same_bits(mr_device *cpu, mr_device *shadow, uint64_t seed)
     }
 }
 
-/* ---- queues side by side ---- */
+/* ---- parallel queues ---- */
 
 typedef struct results {
     float grad[Q_GRAD], last[Q_ROWS * Q_COLS], middle[Q_ROWS * Q_COLS], corner[Q_ROWS * 6],
@@ -170,7 +171,7 @@ static void run_once(mr_exec *e, mr_program *p, results *r)
 }
 
 /* Graph `seed` with `side` percent of its nodes on side queues gives `want` in each of the runs;
- * `first`: it says what is wanted. */
+ * with `first` it sets `want`. */
 static void beside(mr_device *dev, mr_params *params, uint64_t seed, int side, bool poison,
                    bool first, results *want)
 {
@@ -204,7 +205,7 @@ static void queues(mr_device *cpu, mr_device *shadow)
     OK(mr_params_new(MR_F32, &params));
     OK(mr_params_add(params, &(mr_param){.name = "w", .desc = mr_desc_dense(MR_F32, 1, &n)}, &id));
     OK(mr_params_seal(params, NULL));
-    // in the last one it shows when a writer overtakes readers
+    // the last run shows it when a writer overtakes readers
     for (uint64_t i = 1; i <= 40; i++) {
         uint64_t seed = i < 40 ? i : 221;
         beside(cpu, params, seed, 0, false, true, &want);
@@ -216,7 +217,7 @@ static void queues(mr_device *cpu, mr_device *shadow)
     mr_params_free(params);
 }
 
-/* ---- memory that runs out ---- */
+/* ---- failing allocations ---- */
 
 static mr_status whole(mr_device *dev, const model *m, const mr_graph *g, float *y0)
 {
@@ -259,7 +260,7 @@ static void running_out(mr_device *dev)
     printf("%d failing allocations on %s\n", failures, dev->facts.device);
     CHECK(failures > 20 && failures < 499);
     CHECK_NEAR(y, 2, 0);
-    // an arena that cannot be had: named with its size, earlier programs go on
+    // an arena that cannot be allocated: named with its size, earlier programs still run
     mr_exec *e = NULL;
     mr_program *small = NULL, *large = NULL;
     mr_graph *gs = small_graph(4, 2), *gl = small_graph(1000, 2);
@@ -289,7 +290,7 @@ static void running_out(mr_device *dev)
     mr_params_free(m.params);
 }
 
-/* A step that is led astray into constants, inputs or weights is stopped on the shadow device. */
+/* A step that writes to constants, inputs or weights by mistake is stopped on the shadow device. */
 static void places(mr_device *shadow)
 {
     model m = model_of(MR_F32);
@@ -336,8 +337,8 @@ static void places(mr_device *shadow)
     mr_params_free(m.params);
 }
 
-/* What a device keeps for the steps of a program: made once, handed to each run, told of new
- * addresses when the arena grows for another program, taken back once. */
+/* What a device keeps for the steps of a program is made once, passed to each run, updated when the
+ * arena grows for another program, and freed once. */
 static const mr_device_ops *plain;
 static int kept_alive, moves;
 static void *seen_at;
@@ -385,7 +386,7 @@ static void handles(mr_device *dev)
     OK(mr_program_run(small));
     OK(mr_exec_compile(e, gl, &large));
     CHECK_INT(kept_alive, 2);
-    CHECK_INT(moves, 3); // the small one's arena went, the large one's came
+    CHECK_INT(moves, 3); // the small program's arena was freed, the large one's was allocated
     CHECK(seen_at == (void *)large->steps[large->n_setup].arg[2].at);
     OK(mr_program_run(small));
     mr_program_free(large);
@@ -424,7 +425,7 @@ static void poisoned(mr_device *dev)
     mr_graph_free(gl), mr_graph_free(gs);
 }
 
-/* What a program may be made of, and where it may write. */
+/* The nodes that a program may have, and where it may write. */
 static void limits(mr_device *dev)
 {
     mr_graph *g = NULL;

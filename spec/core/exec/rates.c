@@ -1,11 +1,12 @@
-/* exec/rates: measured once, usable, and predictions that follow the work; rates from times.
+/* exec/rates: rates are measured once and usable, and predictions are proportional to the work;
+ * rates from times.
  * Covers: core/exec/rate.h core/exec/rates.c */
 #include "check.h"
 #include "exec/rate.h"
 
 #define OK(call) CHECK_OK(call)
 
-/* y = linear(x, w), then gelu: what it takes, predicted. */
+/* y = linear(x, w), then gelu: its predicted time. */
 static double predict(mr_device *dev, int64_t rows)
 {
     enum { K = 256 };
@@ -36,19 +37,19 @@ static mr_step_time step_of(double flop, double bytes, double flop_s, double byt
     return (mr_step_time){.cost = {flop, bytes}, .seconds = flop / flop_s + bytes / bytes_s};
 }
 
-/* From the times of two steps the rates by which they were made, and what bounds them. */
+/* From the times of two steps the rates by which they were made, and the limits between them. */
 static void arithmetic(void)
 {
     mr_step_time a = step_of(8000, 100, 1000, 50), b = step_of(3000, 700, 1000, 50);
     mr_rate r = rate_solve(&a, &b, false);
     CHECK_NEAR(r.flop_s, 1000, 1e-9);
     CHECK_NEAR(r.bytes_s, 50, 1e-9);
-    // caches: operations have all of the first, bytes what they leave of the second
+    // caches: operations count fully in the first, bytes take the rest of the second
     a = step_of(8000, 0, 1000, 50), a.cost.bytes = 100;
     r = rate_solve(&a, &b, true);
     CHECK_NEAR(r.flop_s, 1000, 1e-9);
     CHECK_NEAR(r.bytes_s, 50, 1e-9);
-    // of the first at least half is of operations
+    // at least half of the first is for operations
     a = step_of(8000, 100, 1000, 5), b = step_of(3000, 700, 1000, 5);
     r = rate_solve(&a, &b, false);
     CHECK_NEAR(r.flop_s, 2 * 8000 / a.seconds, 1e-9);
@@ -58,7 +59,7 @@ static void arithmetic(void)
     r = rate_solve(&a, &b, false);
     CHECK_NEAR(r.flop_s, 8000 / a.seconds, 1e-9);
     CHECK_NEAR(r.bytes_s, 20 * 700 / b.seconds, 1e-9);
-    // one step: half of its time each, or bytes all of it
+    // one step: half of its time for each, or bytes for all of it
     a = step_of(8000, 100, 1000, 50), r = rate_halve(&a);
     CHECK_NEAR(r.flop_s, 8000 / (a.seconds / 2), 1e-9);
     CHECK_NEAR(r.bytes_s, 100 / (a.seconds / 2), 1e-9);
@@ -92,7 +93,7 @@ static const step steps[] = {
     {"exp", 1, {1}, {{100}}},
 };
 
-/* Is a step rated as that kind? Rates of it are set apart from those of all others by a
+/* Is a step rated as that kind? Its rates differ from those of all others by a factor of a
  * thousand. */
 static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int which)
 {
@@ -126,7 +127,7 @@ static bool rated_as(const mr_facts *facts, const step *s, mr_rates rates, int w
     return is;
 }
 
-/* The longest kind that an op begins with rates it, of its own way where there is one. */
+/* The longest kind that is a prefix of the op rates it, with its own variant if there is one. */
 static void kinds(void)
 {
     static const char *const of[] = {
@@ -140,7 +141,7 @@ static void kinds(void)
     for (size_t i = 0; i < MR_COUNT(steps); i++)
         for (size_t k = 0; k < MR_COUNT(of); k++)
             CHECK_INT(rated_as(&dev->facts, &steps[i], all, kind(of[k])), i == k);
-    // what a device lacks: as another way of the op, at last as elementwise
+    // a kind that a device lacks: as another variant of the op, at last as elementwise
     all.of[kind("attention by lanes")] = (mr_rate){0};
     CHECK(rated_as(&dev->facts, &steps[2], all, kind("attention")));
     all.of[kind("attention")] = (mr_rate){0};
@@ -148,8 +149,8 @@ static void kinds(void)
     mr_device_close(dev);
 }
 
-/* Two nodes that need not wait for each other, on two queues: the sum where everything is done at
- * once, else as long as the longer one; with a node that needs both, on top of that. */
+/* Two independent nodes on two queues: the sum when queues do not overlap, else the longer one;
+ * with a node that needs both, added to that. */
 static void beside(void)
 {
     mr_device unit = {.rates = {{.of = {{1, 1}}, .step_s = 1}}, .measured = {UINT32_MAX}};
@@ -191,8 +192,8 @@ static void beside(void)
     }
 }
 
-/* Any allocation may fail while kinds are measured: nothing is half known, and the next prediction
- * measures what is missing. */
+/* Any allocation may fail while kinds are measured: no kind is half measured, and the next
+ * prediction measures what is missing. */
 static void short_of_memory(void)
 {
     enum { ROWS = 8, K = 16, STEP = 7 };
@@ -243,7 +244,7 @@ int main(void)
     kinds();
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;
-    // a prediction measures the kinds of its steps and the first one, and each of them once
+    // a prediction measures the kinds of its steps and the first one, each of them once
     CHECK(isfinite(predict(dev, 64)) && dev->rates[0].step_s > 0);
     CHECK_INT(dev->measured[0], 1u << kind("linear_gelu") | 1u << kind("elementwise"));
     CHECK_INT(dev->measured[1], 0);
@@ -262,17 +263,17 @@ int main(void)
     OK(mr_device_rates(dev, MR_F32, &again));
     CHECK(memcmp(&first, &again, sizeof first) == 0);
     CHECK_INT(mr_alloc_count() - before, 0);
-    // both are the same formula of the same rates: more rows take longer, in proportion
+    // both use the same formula with the same rates: more rows take proportionally longer
     double small = predict(dev, 64), large = predict(dev, 2048);
     CHECK(isfinite(small) && small > 0);
     CHECK(large > 8 * small && large < 64 * small);
     mr_device_close(dev);
-    // with a team of its own, which is gathered, and in bf16
+    // with a team of its own, which is started, and in bf16
     OK(mr_device_open("cpu", 2, &dev));
     OK(mr_device_rates(dev, MR_BF16, &first));
     CHECK(isfinite(first.step_s) && first.step_s > 0 && first.of[0].flop_s > 0);
     mr_device_close(dev);
-    // a device that cannot have memory says so and can be asked again
+    // a device that cannot allocate memory reports this and can be asked again
     OK(mr_device_open("cpu", 1, &dev));
     mr_alloc_fail_at(5);
     CHECK_FAILS(mr_device_rates(dev, MR_F32, &first), MR_E_MEMORY, "cannot allocate");

@@ -1,10 +1,10 @@
-/* exec/region: rows of an optimizer become regions: whole or a range, of any dtype, several weights
- * to one element; a master that needs no memory of its own takes none.
+/* exec/region: regions of an optimizer: whole or a range, of any dtype, several weights to one
+ * element; a master that needs no memory of its own has none.
  * Covers: core/exec/region.c core/exec/exec.c core/exec/held.c */
 #include "execcase.h"
 
-/* what another optimizer could keep: the second half of the weights, moments in bytes with a scale
- * for every 64 */
+/* state of another optimizer: the second half of the weights, moments in bytes with a scale for
+ * every 64 */
 static const mr_region half[] = {
     {.name = "grad", .dtype = MR_F32},
     {.name = "exact", .dtype = MR_F32, .role = MR_ROLE_MASTER, .start = 64, .stop = 128},
@@ -28,7 +28,7 @@ static void rows(void)
         CHECK(!r[i + 2].shared);
     }
 
-    // where parameters lie in them
+    // where parameters are in them
     const mr_param *b = mr_params_at(m.params, m.b), *w = mr_params_at(m.params, m.w),
                    *f = mr_params_at(m.params, m.frozen);
     int64_t at, count;
@@ -58,7 +58,7 @@ static void shared(void)
     // a part of the weights is not the weights
     OK(mr_regions(m.params, half, MR_COUNT(half), r));
     CHECK(!r[3].shared);
-    // one that is "w" lies where that does, whatever was asked for
+    // a region that is "w" is at its place, whatever was requested
     mr_region pinned = {
         .name = "m", .dtype = MR_F32, .role = MR_ROLE_MASTER, .space = MR_SPACE_PINNED};
     OK(mr_regions(m.params, &pinned, 1, r));
@@ -109,7 +109,7 @@ static void refused(void)
     mr_params_free(m.params);
 }
 
-/* A region in host memory: read, written and seen there, and by graphs that know it. */
+/* A region in host memory: read, written and visible there, also to graphs that know it. */
 static void in_host_memory(mr_device *dev)
 {
     model m = model_of(MR_BF16);
@@ -163,7 +163,7 @@ static void in_host_memory(mr_device *dev)
     mr_params_free(m.params);
 }
 
-/* grad += x; of the loss sum(w * w) the fresh gradients; or nothing of either: y = exp(x) of n */
+/* grad += x; of the loss sum(w * w) the fresh gradients; or none of either: y = exp(x) of n */
 static mr_graph *of_grad(const model *m, bool fresh, int64_t n)
 {
     mr_graph *g = NULL;
@@ -201,7 +201,8 @@ static mr_program *program_of(mr_exec *e, const mr_graph *g)
     return p;
 }
 
-/* A transient region holds what a run made until another one takes its place, and says so then. */
+/* A transient region holds the result of a run until another one takes its place, and reports this
+ * then. */
 static void in_the_arena(mr_device *dev, bool poison)
 {
     model m = model_of(MR_F32);
@@ -214,7 +215,7 @@ static void in_the_arena(mr_device *dev, bool poison)
                    &(mr_exec_options){.regions = rows, .n_regions = 1, .poison = poison}, &e));
     OK(mr_exec_init_params(e, 3));
     float grad[128];
-    OK(mr_exec_read(e, "grad", 0, grad, sizeof grad)); // cleared from the start
+    OK(mr_exec_read(e, "grad", 0, grad, sizeof grad)); // cleared at the beginning
     CHECK(grad[0] == 0 && grad[127] == 0);
     mr_graph *fresh = of_grad(&m, true, 0), *adds = of_grad(&m, false, 8),
              *small = of_grad(&m, false, 16), *large = of_grad(&m, false, 4096);
@@ -261,7 +262,7 @@ static void ranges(mr_device *dev)
     OK(mr_exec_read(e, "scales", 0, scale, 4));
     CHECK(scale[0] == 0 && scale[3] == 0);
     CHECK_FAILS(mr_exec_read(e, "scales", 1, scale, 4), MR_E_RANGE, "'scales' has 4 bytes");
-    // w follows where there is a master, and stays where there is none
+    // w follows a master, and stays unchanged without one
     OK(mr_exec_write(e, "exact", 4, &near_three, 4));
     OK(mr_exec_refresh(e));
     OK(mr_exec_read(e, "w", 0, w, sizeof w));
@@ -269,7 +270,7 @@ static void ranges(mr_device *dev)
     CHECK(mr_bf16_to_f32(w[64]) == 1 && w[65] == mr_f32_to_bf16(near_three));
     CHECK(mr_bf16_to_f32(w[68]) == 5);
     mr_exec_free(e);
-    // what is refused leaves nothing
+    // a refused region leaves nothing
     mr_region twice[] = {half[0], half[0]};
     CHECK_FAILS(
         mr_exec_new(dev, m.params, &(mr_exec_options){.regions = twice, .n_regions = 2}, &e),

@@ -18,7 +18,7 @@ static void sharing(mr_device *dev)
     CHECK_FAILS(mr_program_run(small), MR_E_USAGE, "input 'x' was never set");
     OK(mr_program_set(small, "x", &vx));
     OK(mr_program_run(small));
-    // the arena moves when a larger program comes; the earlier one and its result stay
+    // the arena moves for a larger program; the earlier one and its result stay valid
     OK(mr_exec_compile(e, gl, &large));
     float *big = calloc(100000, 4);
     mr_view vb = {big, mr_desc_dense(MR_F32, 1, (int64_t[]){100000})};
@@ -49,7 +49,7 @@ static void sharing(mr_device *dev)
     CHECK_FAILS(mr_program_get(small, "y", &bad), MR_E_SHAPE, "output 'y' is [4] f32");
     CHECK_FAILS(mr_program_set(small, "q", &vx), MR_E_USAGE, "no input 'q'");
     CHECK_FAILS(mr_program_get(small, "q", &vx), MR_E_USAGE, "no output 'q'");
-    // a failing row names itself, its node and its line
+    // a failing op names itself, its node and its line
     mr_graph *gf = NULL;
     mr_program *fails = NULL;
     mr_ref v;
@@ -76,7 +76,7 @@ static void sharing(mr_device *dev)
     CHECK(row.seconds > 0 && row.seconds < 1);
     CHECK(row.cost.bytes > 0 && mr_program_cost(small).bytes == row.cost.bytes);
     CHECK_FAILS(mr_program_trace(large, "/tmp/none"), MR_E_USAGE, "was not timed");
-    mr_exec_free(e); // takes its programs along
+    mr_exec_free(e); // also frees its programs
     mr_graph_free(gs), mr_graph_free(gl), mr_graph_free(gf);
     free(big);
 }

@@ -1,6 +1,6 @@
-/* exec/shadow: what the test device catches - host access, unwritten reads, unfinished and overlong
- * writes, writes into inputs, constants and regions, missing waits between queues - and that work
- * runs late but in order.
+/* exec/shadow: errors that the test device detects - host access, unwritten reads, unfinished and
+ * overlong writes, writes to inputs, constants and regions, missing waits between queues - and that
+ * work runs late but in order.
  * Covers: core/exec/shadow_memory.c core/exec/shadow_step.c */
 #include "specops.h"
 #include "check.h"
@@ -51,7 +51,7 @@ static mr_status run(mr_device *dev, const mr_step *steps, int n)
     return dev->ops->sync(dev);
 }
 
-/* A child that touches a device address dies by SIGSEGV. */
+/* A child that touches a device address dies of SIGSEGV. */
 static void host_access(void)
 {
     for (int write = 0; write < 2; write++) {
@@ -76,7 +76,7 @@ static void host_access(void)
     }
 }
 
-/* What lies in a range is lost before its first user and after its last one. */
+/* The contents of a range are lost before its first user and after its last one. */
 static void ranges(mr_device *dev, mr_dptr x, mr_dptr y)
 {
     float values[N] = {1};
@@ -132,12 +132,12 @@ static void unfinished_write(mr_device *dev)
         snprintf(want, sizeof want, "unwritten from byte %zu on",
                  (N - 1) * mr_dtype_bytes(dtypes[i]));
         CHECK_FAILS(run(dev, &bad, 1), MR_E_INTERNAL, want);
-        // values that look like poison are no offence: all bits set in an integer
+        // values that look like poison are accepted: all bits set in an integer
         unsigned char ones[N * 8];
         memset(ones, 0xff, sizeof ones);
         CHECK_OK(dev->ops->copy_in(dev, x, ones, bytes));
         CHECK_OK(run(dev, &good, 1));
-        // nor are both poisons in one value
+        // and both poisons in one value
         memset(ones + bytes - mr_dtype_bytes(dtypes[i]), 0x5a, mr_dtype_bytes(dtypes[i]));
         CHECK_OK(dev->ops->copy_in(dev, x, ones, bytes));
         CHECK_OK(run(dev, &good, 1));
@@ -164,7 +164,7 @@ MR_OP(spec_scribble) = {
     .cpu = {.run = {scribble_run}},
 };
 
-/* Inputs and regions change only where a row says so, constants never. */
+/* Inputs and regions change only where an op declares it, constants never. */
 static void guards(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
@@ -189,7 +189,7 @@ static void guards(mr_device *dev)
     dev->ops->free(dev, y, N * 4, MR_SPACE_DEVICE);
 }
 
-/* y = x on the compute queue, z = y on another: without a wait it runs too early, every time. */
+/* y = x on the compute queue, z = y on another: without a wait it runs too early, each time. */
 static void queues(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4), z = block(dev, N * 4);
@@ -214,8 +214,8 @@ static void queues(mr_device *dev)
     dev->ops->free(dev, z, N * 4, MR_SPACE_DEVICE);
 }
 
-/* Each order takes other queues first; equal numbers are equal orders. Nothing waits here, so every
- * order is right: the clocks tell which one it was. */
+/* Each order takes other queues first; equal numbers are equal orders. No queue waits here, so each
+ * order is right: the clocks show which one it was. */
 static void orders(mr_device *dev)
 {
     enum { STEPS = 3 * MR_QUEUE_COUNT, ORDERS = 12 };
@@ -249,14 +249,14 @@ static void orders(mr_device *dev)
             CHECK_INT(seen[0][k][i], k ? i / 3 : MR_QUEUE_COUNT - 1 - i / 3);
     }
     for (int q = 0; q < MR_QUEUE_COUNT; q++)
-        CHECK(first[q] > 0); // each queue was the first to go
+        CHECK(first[q] > 0); // each queue was the first to run
     CHECK(changed > 30);     // four in each order that is not drawn step by step
     for (int i = 0; i < STEPS; i++)
         dev->ops->free(dev, y[i], N * 4, MR_SPACE_DEVICE);
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);
 }
 
-/* Enqueued work starts late, but starts; a failure is reported once, by the next call. */
+/* Enqueued work starts late, but it starts; a failure is reported once, by the next call. */
 static void late(mr_device *dev)
 {
     mr_dptr x = block(dev, N * 4), y = block(dev, N * 4);
@@ -281,7 +281,7 @@ static void late(mr_device *dev)
     clock.start_s = 0;
     CHECK_OK(dev->ops->run(dev, order, 2, NULL));
     CHECK_FAILS(dev->ops->sync(dev), MR_E_DATA, "this row always fails");
-    CHECK(clock.start_s == 0); // nothing ran behind the failure
+    CHECK(clock.start_s == 0); // nothing ran after the failure
     CHECK_OK(dev->ops->sync(dev));
     CHECK_OK(run(dev, &s, 1));
     dev->ops->free(dev, x, N * 4, MR_SPACE_DEVICE);

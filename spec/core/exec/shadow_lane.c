@@ -1,7 +1,7 @@
-/* exec/shadow_lane: copies between runs on lanes of their own - in the order of the list where
- * lanes wait for events, and seen at once where a wait is left out, where pinned memory is read or
- * written too early, whatever lane goes first. On the CPU device the same calls give the same
- * bytes. Covers: core/exec/shadow_copy.c */
+/* exec/shadow_lane: copies between runs on lanes of their own. They run in the order of the list
+ * when lanes wait for events; a missing wait is detected at once, as are early reads and writes of
+ * pinned memory, whatever lane runs first. On the CPU device the same calls give the same bytes.
+ * Covers: core/exec/shadow_copy.c */
 #include "specops.h"
 #include "check.h"
 #include "exec/room.h"
@@ -10,7 +10,7 @@
 
 enum { N = 24, BYTES = N * 4, ORDERS = 12 };
 
-/* ---- a device with a road in and a road out ---- */
+/* ---- a device with lanes in and out ---- */
 
 typedef struct road {
     mr_device *dev;
@@ -75,18 +75,18 @@ static mr_step step_of(mr_device *dev, const char *op, mr_dptr x, mr_dptr y)
     return s;
 }
 
-/* What one trip leaves out. */
+/* The wait that one pass leaves out. */
 typedef enum gap {
     WHOLE,
-    RUN_AWAITS_SENT,  /* the run takes what has not come */
-    IN_AWAITS_TAKEN,  /* the landing is written over too early */
+    RUN_AWAITS_SENT,  /* the run reads an input that has not arrived */
+    IN_AWAITS_TAKEN,  /* the staging buffer is overwritten too early */
     HOST_AWAITS_SENT, /* the staging is */
-    OUT_AWAITS_LEFT,  /* what leaves is not there yet */
-    HOST_AWAITS_BACK  /* what comes back is read too early */
+    OUT_AWAITS_LEFT,  /* the result to copy is not there yet */
+    HOST_AWAITS_BACK  /* the copied result is read too early */
 } gap;
 
-/* Three values go in behind each other and are added up, their sum comes back; the host waits only
- * where it must. */
+/* Three values are copied in one after another and added up, and their sum is copied back; the host
+ * waits only where it must. */
 enum { SUM = 1 + 2 + 3 };
 static mr_status trip(road *r, gap g, float *got)
 {
@@ -121,7 +121,7 @@ static mr_status trip(road *r, gap g, float *got)
     return o->sync(r->dev);
 }
 
-/* In how many of ORDERS orders is it seen that something is left out? */
+/* In how many of ORDERS orders is a missing wait detected? */
 static int seen(mr_device *dev, gap g)
 {
     int n = 0;
@@ -148,7 +148,7 @@ static void gaps(mr_device *dev)
         printf("left out %d: seen in %d of %d orders\n", (int)g, n, ORDERS);
         CHECK(n >= 3);
     }
-    CHECK_INT(seen(dev, HOST_AWAITS_BACK), ORDERS); // poison lies there until the copy is done
+    CHECK_INT(seen(dev, HOST_AWAITS_BACK), ORDERS); // it holds poison until the copy is done
     CHECK_INT(seen(dev, WHOLE), 0);
 }
 
@@ -164,7 +164,7 @@ static void events(mr_device *dev)
     mr_step gate = step_of(dev, "spec_gate", r.slot, r.takeoff);
     atomic_store(&spec_gate_open, false);
     CHECK_OK(o->run(dev, &gate, 1, NULL));
-    CHECK_OK(o->wait(dev, MR_LANE_IN, r.left)); // of no mark: the one that follows does not count
+    CHECK_OK(o->wait(dev, MR_LANE_IN, r.left)); // a later mark does not count
     CHECK_OK(o->mark(dev, MR_LANE_RUN, r.left));
     CHECK_OK(copy(&r, MR_LANE_IN, r.landing, r.staged));
     CHECK_OK(o->mark(dev, MR_LANE_IN, r.sent));
@@ -175,7 +175,7 @@ static void events(mr_device *dev)
     CHECK(!is);
     CHECK_OK(o->reached(dev, r.back, false, &is));
     CHECK(!is);
-    CHECK(isnan(r.out[0]) && isnan(r.out[N - 1])); // poison until it is there
+    CHECK(isnan(r.out[0]) && isnan(r.out[N - 1])); // poison until it has arrived
     atomic_store(&spec_gate_open, true);
     CHECK_OK(o->reached(dev, r.sent, true, &is));
     CHECK_OK(o->reached(dev, r.back, true, &is));
@@ -186,8 +186,8 @@ static void events(mr_device *dev)
     close_road(&r);
 }
 
-/* A run that fails takes along what stands behind it on any lane; no one waits for ever, and it is
- * reported once. */
+/* A run that fails also fails later work on any lane; no caller waits for ever, and it is reported
+ * once. */
 static void failures(mr_device *dev)
 {
     road r = road_on(dev);
@@ -207,7 +207,7 @@ static void failures(mr_device *dev)
     float got = 0;
     CHECK_OK(trip(&r, WHOLE, &got));
     CHECK(got == SUM);
-    // a host that writes what a copy has still to read
+    // a host that writes the source of a later copy
     mr_step gate = step_of(dev, "spec_gate", r.slot, r.takeoff);
     atomic_store(&spec_gate_open, false);
     CHECK_OK(o->run(dev, &gate, 1, NULL));
@@ -218,7 +218,7 @@ static void failures(mr_device *dev)
     atomic_store(&spec_gate_open, true);
     CHECK_FAILS(o->sync(dev), MR_E_INTERNAL, "copy of 'road': the host changed its bytes");
     lost = dev->lost - 1;
-    // whoever asks next is reported, not who only gives back
+    // the next call that queries gets the report, not one that only frees
     bad = step_of(dev, "spec_fail", r.slot, r.takeoff);
     mr_dptr more = block(dev, MR_SPACE_PINNED), none = 0;
     CHECK_OK(o->run(dev, &bad, 1, NULL));
@@ -229,7 +229,7 @@ static void failures(mr_device *dev)
     close_road(&r);
 }
 
-/* Pinned memory is all that the host may ask for. */
+/* Pinned memory is all that the host can request. */
 static void addresses(mr_device *dev)
 {
     road r = road_on(dev);

@@ -1,8 +1,8 @@
-/* exec/step: which kernel serves a node - the processor's, or the naive row where there is none or
- * its workspace says that it does not serve - on both devices. */
+/* exec/step: the kernel that serves a node - the processor's, or the naive op when there is none or
+ * its workspace function declines - on both devices. */
 #include "execcase.h"
 
-/* A row without a kernel, one whose kernel declines odd sizes, one whose prepare fails. */
+/* An op without a kernel, one whose kernel declines odd sizes, one whose prepare fails. */
 static mr_status triple_naive(const mr_call *c)
 {
     const double *x = c->in[0].data;
@@ -94,7 +94,7 @@ static mr_status first_of(mr_device *dev, const char *op, mr_dtype dtype, int64_
     return st;
 }
 
-/* A call has all arguments that a row may ask for, whatever lay in its place before. */
+/* A call has all arguments that an op may read, whatever was in its memory before. */
 static void calls(void)
 {
     int64_t n = 8;
@@ -135,7 +135,7 @@ int main(void)
                     "model.lua:5: spec_choosy");
         CHECK_FAILS(first_of(both[i], "spec_choosy", MR_F32, 13, &y, &naive), MR_E_DATA,
                     "thirteen is refused");
-        // a real row in f64 is the reference itself
+        // a real op in f64 is the reference itself
         OK(first_of(both[i], "silu", MR_F64, 8, &y, &naive));
         CHECK(naive);
         CHECK_NEAR(y, 2 / (1 + exp(-2)), 1e-6);

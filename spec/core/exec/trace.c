@@ -1,5 +1,5 @@
-/* exec/trace: the Chrome trace file of a timed run. (That it is JSON:
- * spec/lua/core/exec_spec.lua.) */
+/* exec/trace: the Chrome trace file of a timed run. (spec/lua/core/exec_spec.lua checks that it is
+ * JSON.) */
 #include "check.h"
 #include "moonreel/exec.h"
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #define OK(call) CHECK_OK(call)
 
-/* The first event of a row: where it begins and ends, in microseconds. */
+/* The first event of an op: its begin and end in microseconds. */
 static void event_of(const char *text, int pid, int tid, double *start, double *end)
 {
     char head[64];
@@ -24,7 +24,7 @@ static void event(const char *text, int tid, double *start, double *end)
 }
 
 /* A copy that is not waited for begins with the run, though it ran after an op. (On a device with
- * edges the run takes its inputs in first.) */
+ * edges the run first copies its inputs.) */
 static void beside(mr_device *dev)
 {
     mr_exec *e = NULL;
@@ -66,7 +66,7 @@ static void beside(mr_device *dev)
     free(data);
 }
 
-/* Begin and end of a copy of the second process, by what it is called and what it copies. */
+/* Begin and end of a copy of the second process, by its name and what it copies. */
 static void copy_of(const char *text, const char *what, const char *of, double *start, double *end)
 {
     char tail[128];
@@ -80,7 +80,8 @@ static void copy_of(const char *text, const char *what, const char *of, double *
     *end = *start + length;
 }
 
-/* Inputs and results on their way: as they went, and beside the steps of a row of runs. */
+/* Inputs and results that are copied: as they ran, and in parallel with the steps of a series of
+ * runs. */
 static void edges(void)
 {
     mr_device *dev = NULL;
@@ -110,12 +111,12 @@ static void edges(void)
     OK(mr_program_trace(p, path));
     OK(mr_file_read_all(path, &text, &bytes));
     double in[2], take[2], back[2], silu[2], next[2], last[2];
-    // as they went: one after the other
+    // as they ran: one after the other
     copy_of(text, "copy in", "x", &in[0], &in[1]);
     copy_of(text, "take in", "x", &take[0], &take[1]);
     copy_of(text, "copy back", "y", &back[0], &back[1]);
     CHECK(in[0] == 0 && in[1] <= take[0] + 0.001 && take[1] < back[0]);
-    // in a row of runs: the next input comes beside silu, the last result leaves beside it
+    // in a series of runs: the next input is copied during silu, the last result, too
     event(text, MR_Q_COMPUTE, &take[0], &take[1]);
     const char *second = strstr(text, "copy in for the run after");
     event(second ? second : "", MR_Q_COMPUTE, &silu[0], &silu[1]);
@@ -132,8 +133,8 @@ static void edges(void)
     mr_device_close(dev);
 }
 
-/* What a queue begins before the first step of the list stands there at no time below zero, also a
- * result of the run before. A program that has not run since it is timed has nothing to tell. */
+/* Work that a queue begins before the first step of the list has no time below zero, also the
+ * result of the run before. A program that has not run since it is timed has no events. */
 static void early(void)
 {
     mr_device *dev = NULL;
@@ -147,7 +148,7 @@ static void early(void)
     OK(mr_device_open("shadow", 1, &dev));
     OK(mr_exec_new(dev, NULL, NULL, &e));
     OK(mr_graph_new(NULL, NULL, &g));
-    // a name that is no UTF-8, between what is
+    // an invalid UTF-8 name between valid ones
     mr_graph_set_origin(g, "caf\xc3\xa9/\xf0\x28\xff.lua:1");
     OK(mr_graph_input(g, "x", MR_F32, 1, &n, &x));
     OK(mr_graph_set_queue(g, MR_Q_COMM_INTRA, NULL));
@@ -182,7 +183,7 @@ static void early(void)
         if (run % 2)
             OK(mr_program_fetch(p, "y", &ticket));
     }
-    CHECK(first > 0); // else this spec has seen nothing
+    CHECK(first > 0); // otherwise this spec has tested nothing
     unlink(path);
     mr_exec_free(e);
     mr_graph_free(g);
@@ -228,7 +229,7 @@ int main(void)
     CHECK(strstr(text, "a \\\"quoted\\\\path\\\".lua:3"));
     CHECK(strstr(text, "\"copy out\""));
     CHECK(strstr(text, "\"flop\":"));
-    CHECK(!dev->host || !strstr(text, "\"pid\":2")); // nothing to run side by side
+    CHECK(!dev->host || !strstr(text, "\"pid\":2")); // nothing to run in parallel
     mr_step_time rows3[3];
     CHECK_INT(mr_program_times(p, rows3, 3), 3);
     for (int i = 0; i < 3; i++)

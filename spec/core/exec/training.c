@@ -1,6 +1,6 @@
 /* exec/training: ten steps of a small transformer block, forward, backward and update - the same
- * bits on both devices, kept or recomputed; moonreel's own code allocates nothing in a step, the
- * libraries' stay within their reserve, and the process does not grow. */
+ * bits on both devices, kept or recomputed. moonreel's own code allocates nothing in a step, the
+ * libraries' allocations stay within their reserve, and the process does not grow. */
 #define _GNU_SOURCE /* dladdr, __libc_malloc by name */
 #include "blockmodel.h"
 #include <dlfcn.h>
@@ -28,12 +28,12 @@ static int n_callers;
 static size_t live, most_live;
 
 #if HOOKED
-// the libraries find these instead of their own only where they are visible
+// the libraries only find these in place of their own if they are visible
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-/* What was allocated while watching carries no mark, so live bytes are the heap's own count. */
+/* Allocations during the watch carry no mark, so live bytes are the heap's own count. */
 static void *seen(void *p, void *caller)
 {
     if (!watching || !p)
@@ -82,7 +82,7 @@ MR_API void free(void *p)
 }
 #endif
 
-/* Allocations while watching whose caller is this program or the C library it called. */
+/* Allocations during the watch whose caller is this program or the C library that it called. */
 static int own_allocations(void)
 {
     int own = 0;
@@ -111,7 +111,7 @@ static long resident(void)
 }
 
 /* The highest byte written is the highest one planned; only a workspace at the top may keep its
- * last bytes: what its kernel may take at most, but did not. */
+ * last bytes, which its kernel may use but did not. */
 static void check_measured(const mr_layout *l, size_t measured)
 {
     size_t storage = 0;
@@ -159,8 +159,8 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
             vd = {r->dshift, mr_desc_dense(MR_F32, 3, dshift)};
     long grown = 0;
     int64_t counted = 0;
-    // a library's first memory for a thread, which on a busy machine may have had no work before,
-    // stays: it comes once, and a leak in both halves
+    // a library's first memory for a thread stays: on a busy machine it may come late, but once,
+    // and a leak would show in both halves
     size_t left[2] = {0};
     enum { FIRST = 2, HALF = (STEPS - FIRST) / 2 };
     for (int i = 0; i < STEPS; i++) {
@@ -185,7 +185,7 @@ static void steps(mr_device *dev, const model *m, bool recompute, const mr_exec_
         CHECK_INT(mr_alloc_count() - counted, 0);
         CHECK_INT(own_allocations(), 0);
         CHECK(most_live <= mem.library && (left[0] == 0 || left[1] == 0));
-        // sanitizers keep what is freed
+        // sanitizers keep freed memory
         CHECK(!HOOKED || grown <= (long)mem.library);
         printf("%d allocations by libraries in %d steps, at most %zu bytes at once; grown by %ld "
                "bytes\n",
@@ -250,7 +250,7 @@ int main(void)
 {
     mr_device *cpu, *shadow;
 #if HOOKED
-    // the hook itself: an allocation of this program is seen and reported
+    // the hook itself: an allocation of this program is detected and reported
     watching = 1;
     void *volatile seen_by_hook = malloc(1000);
     watching = 0;

@@ -1,4 +1,4 @@
-/* exec/bind: programs read weights in place, as they are when a run begins.
+/* exec/bind: programs read weights in place, with the values at the begin of a run.
  * Covers: core/exec/bind.c */
 #include "execcase.h"
 
@@ -46,7 +46,7 @@ static void weights(mr_device *dev)
     OK(mr_program_get(b, "y", &vy));
     CHECK(y[0] == 0 && y[7] == 0);
     mr_exec_free(e);
-    // regions that are not there, or too short
+    // regions that do not exist, or are too short
     OK(mr_exec_new(dev, m.params, NULL, &e));
     mr_graph *bad[2] = {0};
     for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-/* data/bytes: what was put comes back; input that ends early and memory that fails are
+/* data/bytes: written values are read back; input that ends early and failed allocations are
  * remembered. */
 #include "check.h"
 #include "index/bytes.h"
@@ -29,7 +29,7 @@ int main(void)
         CHECK_INT(index_unzigzag(index_zigzag(i)), i);
     CHECK(index_unzigzag(index_zigzag(INT64_MIN)) == INT64_MIN);
 
-    // after a failed allocation nothing more is put
+    // after a failed allocation nothing more is written
     static const char block[1000];
     size_t n = p.n;
     mr_alloc_fail_at(1);

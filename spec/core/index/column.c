@@ -1,4 +1,4 @@
-/* index/column: numbers of rows come back, in any chunk; damage and wrong use are reported.
+/* index/column: numbers of rows are read back, in any chunk; damage and wrong usage are reported.
  * Covers: core/index/values.c */
 #include "check.h"
 #include "clips.h"
@@ -10,7 +10,7 @@
 enum { ROWS = 5000 };
 static const mr_number none = {.f = NAN};
 
-// whole numbers that no real holds exactly, and reals that f32 does not hold
+// integers that f64 cannot hold exactly, and reals that f32 cannot hold
 static mr_number value(uint64_t id, int column)
 {
     if (column)
@@ -49,7 +49,7 @@ static mr_status build(const char *name)
         row.n_columns = 3;
         CHECK_INT(mr_index_builder_add(b, &row), MR_E_USAGE);
     }
-    // after the first row the kind is settled
+    // after the first row the kind is fixed
     CHECK_OK(mr_index_builder_column(b, "flow", MR_COLUMN_REAL, &column));
     CHECK_INT(mr_index_builder_column(b, "late", MR_COLUMN_REAL, &column), MR_E_USAGE);
     CHECK(
@@ -119,7 +119,7 @@ static void names(void)
     mr_index_builder_free(b);
 }
 
-// an index of one row with a value of that kind; the column is asked for as both kinds
+// an index of one row with a value of that kind; the column is requested as both kinds
 static mr_status put_one(mr_column_kind first, mr_column_kind second, mr_number value,
                          mr_number *back)
 {
@@ -153,7 +153,7 @@ static mr_status put_one(mr_column_kind first, mr_column_kind second, mr_number 
     return MR_OK;
 }
 
-// what a column cannot represent exactly is refused, and what it can comes back
+// values that a column cannot represent exactly are refused, others are read back
 static void exact(void)
 {
     static const int64_t large = INT64_C(9007199254740993);
@@ -217,7 +217,7 @@ static void make_old(const char *dir, float value)
     CHECK_OK(index_sum_write(dir));
 }
 
-// values of f32 are what a list said before they were rounded
+// values of f32 are those of the list before rounding
 static void old_indexes(void)
 {
     static const double said[] = {5.1,      0.1,     -3.25e-7, 16777216, 1e30,
@@ -241,7 +241,7 @@ static void old_indexes(void)
         mr_index_reader_free(reader);
         mr_index_unref(ix);
     }
-    // all digits of a value that has no short name, and the order of neighbours
+    // all digits of a value that has no short form, and the order of neighbours
     float x = 1.0f;
     double last = 0;
     for (int i = 0; i < 1000; i++, x = nextafterf(x, 2)) {
@@ -252,7 +252,7 @@ static void old_indexes(void)
     }
 }
 
-// Damage is found where a chunk is read first, and again, whatever other chunks were read before.
+// Damage is found when a chunk is read first, and again, whatever other chunks were read before.
 static void damage(const char *path)
 {
     static char bytes[(ROWS - MR_HOT_ROWS) * 8 + 8];

@@ -86,10 +86,10 @@ int main(void)
         mr_index_reader_free(reader);
         mr_index_unref(ix);
     }
-    // how captions are stored is no part of what they are
+    // the way captions are stored does not change their hash
     CHECK(memcmp(&facts[0], &facts[1], sizeof facts[0]) == 0);
 
-    // a value on its own: smaller, and damage inside its checksum is reported
+    // a value on its own: smaller, and damage within its checksum is reported
     index_compress *compress;
     index_decompress *u;
     void *context = index_decompress_context();

@@ -1,5 +1,5 @@
-/* index/guard: a decoder in a process of its own answers as one in this process does, and what
- * happens to it is a fault of one clip.
+/* index/guard: a decoder in a process of its own returns what one in this process does, and its
+ * crashes count as faults of one clip.
  * Covers: core/index/fork_server.c core/index/guarded.c */
 #include "base/process.h"
 #include "check.h"
@@ -77,7 +77,7 @@ static void answers(void)
     g->worker_free(there);
 }
 
-// one decoder misbehaves; what another one decodes before and behind is whole
+// one decoder fails; the results of another one before and after are complete
 static void misbehaves(const char *way, mr_status st, mr_fault want, const char *why)
 {
     const mr_media *g = mr_media_guarded();
@@ -119,7 +119,7 @@ static void planted(void)
 {
     guard_grace_s = 0.3;
     setenv("LD_PRELOAD", SPEC_DECODER, 1);
-    // the address sanitizer wants to be the first library, and is content with being the second
+    // the address sanitizer must be the first library, but accepts being the second
     setenv("ASAN_OPTIONS", "verify_asan_link_order=0:handle_segv=0", 1);
     setenv("TSAN_OPTIONS", "handle_segv=0", 1);
     setenv("FAULTY_CODEC", "vp8", 1);
@@ -127,7 +127,7 @@ static void planted(void)
                "b.webm: corrupt: the decoder crashed: Segmentation fault");
     misbehaves("exit", MR_E_DECODE, MR_FAULT_CORRUPT, "its process ended");
     misbehaves("loop", MR_E_DECODE, MR_FAULT_STALL, "b.webm: stall: the decoder did not end");
-    // that was the kernel, and a clip is not to blame
+    // the kernel killed it, so the clip is not at fault
     misbehaves("kill", MR_E_IO, MR_FAULT_IO, "the process that decoded it was killed");
     unsetenv("FAULTY_CODEC");
     killed_at_start(1, MR_OK);
@@ -135,7 +135,7 @@ static void planted(void)
     unsetenv("LD_PRELOAD");
 }
 
-// pixels lie behind the key frames, however many there are
+// pixels come after any number of key frames
 static void places(void)
 {
     static uint8_t room[1 << 16];
@@ -155,7 +155,7 @@ static int descriptors(void)
     return n;
 }
 
-/* How many children this process has; each gets the signal, 0: none is sent. */
+/* The number of children of this process; each gets the signal, 0: none is sent. */
 static int children(int sig)
 {
     int n = 0;
@@ -171,8 +171,8 @@ static int children(int sig)
     return n;
 }
 
-/* All workers come from one fork server, which is started again when it was killed, and ends with
- * the last of them. */
+/* All workers are started by one fork server, which is started again when it was killed, and ends
+ * with the last of them. */
 static void served(void)
 {
     enum { N = 3 };
@@ -211,7 +211,7 @@ static void *use_one(void *user)
     return fine ? NULL : user;
 }
 
-// many at once, started by threads that end; nothing of them stays
+// many at the same time, started by threads that end; none of them remains
 static void many(void)
 {
     enum { N = 6 };
@@ -227,7 +227,7 @@ static void many(void)
     CHECK_INT(descriptors(), before);
 }
 
-// with any number of free descriptors, a worker works or says that there are too few
+// with any number of free descriptors, a worker works or reports that there are too few
 static void few_descriptors(void)
 {
     enum { MOST = 8 };
@@ -276,7 +276,7 @@ static void interrupted(void)
 
 int main(void)
 {
-    mr_streams_hold(); // as the program does: its children take theirs from it
+    mr_streams_hold(); // as in the program: its children inherit these streams
     if (CHECK_OK(mr_media_get(&m)) &&
         CHECK_OK(
             bars_write(m, clips_path("a.mp4"), (mr_encode_options){.gop = 12}, FRAMES, NULL)) &&

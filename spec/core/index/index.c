@@ -1,5 +1,5 @@
-/* data/index, builder, sum, pack: what goes in comes out; kills, cuts and flipped bits are
- * found.
+/* data/index, builder, sum, pack: written rows are read back; kills, cuts and flipped bits are
+ * detected.
  * Covers: core/index/builder.c core/index/note.c core/index/pack.c core/index/sum.c
  * core/index/tables.c */
 #include "check.h"
@@ -78,7 +78,7 @@ static void fingerprints(void)
         mr_index *ix;
         if (!CHECK_OK(mr_index_builder_new(clips_path("fp.mrx"), NULL, &b)))
             return;
-        // the place on disk is no part of it, nor the number of the root
+        // the folder is not part of it, nor the number of the root
         if (round == 1)
             CHECK_OK(mr_index_builder_root(b, "/first", &root));
         CHECK_OK(mr_index_builder_root(b, round == 1 ? "/elsewhere" : "/nowhere", &root));
@@ -132,7 +132,7 @@ static void duplicates(void)
     CHECK_FAILS(rows_build(clips_path("none.mrx"), 1, 0, 0), MR_E_DATA, "no rows");
 }
 
-// a builder killed at any moment leaves the old index whole, and the next one clears up
+// a builder killed at any moment leaves the old index whole, and the next one removes its rest
 static void killed(void)
 {
     char path[300];
@@ -174,7 +174,7 @@ static void change(const char *index, const char *name, int64_t at, int64_t leng
         data[(size_t)at % n] ^= 0x10;
     int fd = open(file, O_WRONLY | O_TRUNC);
     CHECK(fd >= 0 && write(fd, data, length >= 0 ? n - (size_t)length : n) > 0);
-    // later than the build by more than the clock of files may be coarse
+    // later than the build by more than the resolution of file times
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) + 10}};
     CHECK_INT(futimens(fd, times), 0);
     close(fd);
@@ -191,7 +191,7 @@ static void damage(void)
         if (!CHECK_OK(rows_build(path, 1, 3000, 0)))
             return;
         change(path, "data.mdb", (int64_t)((seed = MR_MIX(seed)) >> 8), -1);
-        // the file's time differs from the noted one: all blocks are looked at
+        // the file's time differs from the recorded one: all blocks are verified
         CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "damaged between bytes");
     }
     CHECK_OK(rows_build(path, 1, 3000, 0));
@@ -204,7 +204,7 @@ static void damage(void)
     snprintf(sum, sizeof sum, "%s/data.sum", path);
     unlink(sum);
     CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "is not sealed");
-    // a good copy with a new time is checked once and then known
+    // a good copy with a new time is verified once and then known
     CHECK_OK(rows_build(path, 1, 3000, 0));
     change(path, "data.mdb", -1, -1);
     CHECK_OK(mr_index_open(path, false, &ix));
@@ -218,7 +218,7 @@ static void damage(void)
                 "no such index; try: moonreel data ingest");
 }
 
-// an index cut off while it is open ends the program with a word, not with a signal
+// an index that is cut off while it is open ends the program with an error, not with a signal
 static void cut_while_open(void)
 {
     char path[300];
@@ -246,7 +246,7 @@ static void cut_while_open(void)
     }
     close(out[1]);
     char text[1000];
-    ssize_t n, used = 0; // the message comes in pieces
+    ssize_t n, used = 0; // the message arrives in pieces
     while ((n = read(out[0], text + used, sizeof text - 1 - (size_t)used)) > 0)
         used += n;
     text[used] = 0;

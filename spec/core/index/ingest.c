@@ -1,5 +1,5 @@
-/* index/ingest: equal indexes for any number of threads, rows that are refused, lists that are read
- * beside the caller or put aside, Ctrl-C. */
+/* index/ingest: equal indexes for any number of threads, refused rows, lists that are read in
+ * parallel or spilled to disk, Ctrl-C. */
 #include "check.h"
 #include "clipset.h"
 #include "index/bytes.h"
@@ -25,7 +25,7 @@ static void any_number_of_threads(void)
     mr_index_unref(ix[1]);
 }
 
-// Ctrl-C ends an ingest; what was committed is gone on with, and nothing was refused
+// Ctrl-C ends an ingest; it resumes from committed rows, and no row was refused
 static void interrupted_ingest(void)
 {
     mr_ingest *g;
@@ -122,7 +122,7 @@ static void ingest_refusals(void)
                              "{\"path\":\"set/00.webm\",\"text\":\"x\"}\n{\"path\":3}\n", 45));
     CHECK_FAILS(clipset_ingest(clips_path("list.jsonl"), out, 2, &p), MR_E_DATA,
                 "list.jsonl:2: no text value 'path'");
-    // stopped half way: nothing remains of the new one, the old one stays
+    // stopped half way: nothing of the new one remains, the old one stays
     mr_ingest *g;
     if (CHECK_OK(mr_ingest_new(clips_path("set"), out, &(mr_ingest_options){.threads = 2}, &g))) {
         CHECK_OK(mr_ingest_step(g, 0, &p));
@@ -137,7 +137,7 @@ static atomic_int endless_calls;
 static ssize_t endless_read(int fd, void *buf, size_t n)
 {
     (void)fd;
-    // whoever looks on has its turn too, also on a busy machine
+    // the observer gets its turn too, also on a busy machine
     if (endless_calls > 1000)
         mr_clock_table()->sleep_ns(100000);
     // the table ends some day, so that a spec that fails ends too
@@ -146,7 +146,7 @@ static ssize_t endless_read(int fd, void *buf, size_t n)
     return snprintf(buf, n, endless_calls == 1 ? "path,text\n" : "%d.mp4,text\n", endless_calls);
 }
 
-// A list is read while the caller looks on, and is given up at any moment; errors come with a step.
+// A list is read while the caller polls, and can be stopped at any moment; a step returns errors.
 static void list_beside_the_caller(void)
 {
     mr_ingest *g;
@@ -196,7 +196,7 @@ static void lists_put_aside(void)
     size_t n[2];
     index_put(&list, "path,text\n", 10);
     for (int i = 0; i < ROWS; i++) {
-        // few of the rows are samples: others are nowhere, or there again under another name
+        // few of the rows are samples: others are missing, or duplicates under another name
         int k = snprintf(line, sizeof line, "%s%s%03d.mp4,\"row %d%s\"\n", i % 3 ? "" : "./",
                          i % 50 == 7 ? "set/../gone/" : "gone/", i / 2, i, i % 11 ? "" : "\a");
         if (i % 400 == 3)

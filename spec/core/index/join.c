@@ -1,4 +1,4 @@
-/* index/join: captions of a table go to the clips that they name. */
+/* index/join: captions of a table are assigned to the clips that they name. */
 #include "clips.h"
 #include "index/builder.h"
 #include "inputs.h"

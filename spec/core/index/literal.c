@@ -1,11 +1,11 @@
-/* index/literal: lists as Python and JSON write them, and what is no list. */
+/* index/literal: lists as Python and JSON write them, and text that is no list. */
 #include "check.h"
 #include "index/table.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// what a text is as JSON; "none"
+// a text as JSON; "none"
 static void is(const char *text, const char *want)
 {
     json_t *list;

@@ -1,5 +1,5 @@
-/* index/local_copy: of an index on a network file system one process makes a copy on this host,
- * others wait for it; a copy is whole or not there, whatever ends its maker.
+/* index/local_copy: one process copies an index from a network file system to this host, and others
+ * wait for it. A copy is complete or does not exist, whatever ends its maker.
  * Covers: core/index/local_copy.c */
 #define _GNU_SOURCE
 #include "check.h"
@@ -19,13 +19,13 @@ enum { ROWS = 40000, READERS = 5 };
 
 static char far[300], copies[300], mine[400];
 
-// only the index lies far away
+// only the index is on the network
 static const char *far_away(const char *path)
 {
     return strstr(path, ".mrx") ? "NFS" : NULL;
 }
 
-/* ---- a file system that counts, and fails ---- */
+/* ---- a file system that counts and fails ---- */
 
 typedef struct counted {
     _Atomic int64_t bytes; // read in blocks
@@ -82,7 +82,7 @@ static bool reads_all(void)
     return good;
 }
 
-// how many names of the copies' folder end so
+// how many names in the copies' folder have this end
 static int copies_that(const char *end)
 {
     char **names;
@@ -143,7 +143,7 @@ static void forget_copies(void)
     CHECK_OK(mr_dir_remove(mine));
 }
 
-// what a dead process left, of this index or of another one, is taken over or goes away
+// files of a dead process, of this index or of another one, are reused or removed
 static void left_overs(void)
 {
     char part[900], other[500];
@@ -156,7 +156,7 @@ static void left_overs(void)
     CHECK(reads_all());
     CHECK_INT(copies_that(".part"), 0);
     CHECK_INT(copies_that(".mdb"), 1);
-    // a copy that somebody has cut off is made again
+    // a copy that was cut off is made again
     strcpy(strrchr(part, '.'), ".mdb");
     CHECK_INT(truncate(part, 100000), 0);
     CHECK(reads_all());
@@ -175,7 +175,7 @@ static void no_sleep(int64_t ns)
     (void)ns;
 }
 
-// one that lives and stands still is not waited for without end
+// a living process that hangs is not waited for for ever
 static void waits_within_bounds(void)
 {
     char part[900];
@@ -220,7 +220,7 @@ static void failing_disks(void)
     mr_io_replace(NULL);
     CHECK_INT(copies_that("t"), 0);
     CHECK_INT(copies_that("b"), 0);
-    // a disk that says so is not begun: this index is small enough for memory
+    // a disk that reports too little room is not used: this index is small enough for memory
     io = *mr_io_table();
     io.free_bytes = no_bytes;
     mr_io_replace(&io);
@@ -229,7 +229,7 @@ static void failing_disks(void)
     CHECK_INT(copies_that("b"), 0);
 }
 
-// where there is no room, unused copies go, a damaged one of the same index too; one that is in use
+// without room, unused copies are removed, also a damaged one of the same index; one that is in use
 // stays
 static void makes_room(void)
 {

@@ -1,4 +1,4 @@
-/* index/pack: a row comes back as it went in, whatever is unusual about it, and takes little room.
+/* index/pack: unusual rows are read back unchanged, and need little room.
  * Covers: core/index/synthetic.c */
 #include "check.h"
 #include "clips.h"
@@ -64,7 +64,7 @@ static mr_row usual(void)
                              .key_pts = keys}};
 }
 
-// nothing put at the end of nothing is no read of memory that is not there
+// an empty write at the end of an empty buffer reads no memory out of bounds
 static void nothing(void)
 {
     index_pack p = {0};
@@ -72,7 +72,7 @@ static void nothing(void)
     CHECK(!p.failed && p.n == 0);
 }
 
-// packs a row, answers its size, and compares what comes back
+// packs a row, returns its size, and compares the unpacked row
 static size_t check(const mr_row *row)
 {
     index_pack p = {0};
@@ -86,7 +86,7 @@ static size_t check(const mr_row *row)
     CHECK_OK(index_unpack_facts(v, &arena, &facts));
     CHECK_STR(facts.path, row->path);
     size_t n = p.n;
-    // no byte of it can change unnoticed, and no end of it is read past
+    // each changed byte is detected, and no byte is read past its end
     for (size_t i = 0; i < n; i++) {
         p.bytes[i] ^= 0x41;
         CHECK_FAILS(index_unpack_row(v, &arena, &got, NULL, NULL), MR_E_DATA, "checksum");
@@ -132,7 +132,7 @@ static void unusual(void)
         CHECK(check(&rows[i]) > 20);
 }
 
-// a count that the bytes behind it cannot hold is damage, whatever the checksum says
+// a count that exceeds the bytes after it is damage, whatever the checksum says
 static void long_lists(void)
 {
     mr_row row = usual(), got = {0};
@@ -141,7 +141,7 @@ static void long_lists(void)
     mr_arena_init(&arena);
     row.info.n_keys = 0, row.n_captions = 0;
     CHECK_OK(index_pack_row(&p, &row, NULL));
-    // behind the facts stand both counts and the checksum
+    // after the metadata are both counts and the checksum
     p.n -= 6;
     index_put_varint(&p, (uint64_t)1 << 50);
     index_put_int(&p, XXH32(p.bytes, p.n, 0), 4);
@@ -151,7 +151,7 @@ static void long_lists(void)
     mr_free(p.bytes);
 }
 
-// the promise: at most 260 bytes a row with captions of 300, everything counted
+// the promise: at most 260 bytes a row with captions of 300, all included
 static void size(void)
 {
     enum { ROWS = 20000, DICTIONARY = 64 << 10 };

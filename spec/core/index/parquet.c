@@ -1,5 +1,5 @@
-/* index/parquet: a child gives Parquet as JSON lines; which one, what it says when it fails, and
- * that none stays behind. Programs of the spec stand for duckdb and python3. */
+/* index/parquet: a child converts Parquet to JSON lines; which one, its error when it fails, and
+ * that no child remains. Programs of the spec replace duckdb and python3. */
 #include "base/process.h"
 #include "check.h"
 #include "clips.h"
@@ -11,7 +11,7 @@
 
 static char bin[300], file[300];
 
-// what a child prints for a row
+// a child's output for a row
 #define ROW(path, text) "printf '{\"path\":\"%s\",\"text\":\"%s\"}\\n' \"" path "\" " text "; "
 
 // a program that only these specs know
@@ -47,7 +47,7 @@ static mr_status read_file(void)
     return index_table_read(file, &scores, count_row, NULL);
 }
 
-// a file of one row whose path tells which file it is
+// a file of one row whose path identifies the file
 static void put(const char *name)
 {
     char text[200];
@@ -56,8 +56,8 @@ static void put(const char *name)
     CHECK_OK(mr_file_replace(file, text, strlen(text)));
 }
 
-// The name of a file means that file. duckdb takes what it reads for a pattern, as a shell does,
-// and what the directories above a file are called for columns.
+// The name of a file is used as it is. duckdb would read it as a pattern, as a shell does, and the
+// names of directories above a file as columns.
 static void read_names(void)
 {
     static const char *const names[][2] = {{"a[1].parquet", "a1.parquet"},
@@ -78,13 +78,13 @@ static void read_names(void)
     }
 }
 
-// no child is left, running or dead
+// no child remains, running or dead
 static bool alone(void)
 {
     return waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD;
 }
 
-// a clock whose time goes by when somebody sleeps, `jumps` times
+// a clock that advances when a process sleeps, `jumps` times
 static mr_clock real, quick;
 static int64_t ahead_ns;
 static int jumps;
@@ -109,23 +109,23 @@ static void outlast(void)
     real = quick = *mr_clock_table();
     quick.monotonic_ns = quick_ns, quick.sleep_ns = quick_sleep;
     mr_clock_replace(&quick);
-    // it closed its output: it is reported to end, and its words are reported
+    // it closed its output: it is asked to end, and its output is reported
     program("duckdb", ROW("1.mp4", "one") "trap 'echo as you say >&2; exit 0' TERM; exec >&-; " ON);
     jumps = 1;
     CHECK_FAILS(read_file(), MR_E_DATA,
                 "the child that reads Parquet has closed its output, but not ended in 5 s, so "
                 "that rows may be missing: as you say; try: export CSV");
     CHECK_INT(rows, 1);
-    // and one that does not listen is ended
+    // and one that ignores this is killed
     program("duckdb", "trap '' TERM; exec >&-; " ON);
     jumps = 2;
     CHECK_FAILS(read_file(), MR_E_DATA, "rows may be missing: it printed no error");
-    // a person does not wait for it
+    // Ctrl-C ends the wait for it
     jumps = 1, interrupts = true;
     CHECK_FAILS(read_file(), MR_E_STOPPED, "stopped");
     mr_interrupt_set(interrupts = false);
     CHECK_INT(jumps, 0);
-    // nor is a child waited for whose output is not read on
+    // nor is a child waited for whose output is not read further
     program("duckdb", "trap '' TERM PIPE; " ROW("stop", "one") ON);
     jumps = 1;
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");
@@ -135,7 +135,7 @@ static void outlast(void)
 
 int main(void)
 {
-    mr_streams_hold(); // as the program does: its children take theirs from it
+    mr_streams_hold(); // as in the program: its children inherit these streams
     snprintf(bin, sizeof bin, "%s", clips_path("bin"));
     CHECK_OK(mr_dir_make(bin));
     snprintf(file, sizeof file, "%s", clips_path("it's.parquet"));
@@ -159,13 +159,13 @@ int main(void)
     CHECK_OK(read_file());
     CHECK_STR(last, "COPY (SELECT * FROM read_parquet('/dev/stdin')) TO '/dev/stdout' "
                     "(FORMAT JSON): two");
-    // its failure counts, also behind rows, and its own words are reported
+    // its failure counts, also after rows, and its own error is reported
     program("duckdb", ROW("1.mp4", "one") "echo 'no such' >&2; echo column >&2; exit 3");
     CHECK_FAILS(read_file(), MR_E_DATA, "the child that reads Parquet failed: no such column");
     CHECK_INT(rows, 1);
     program("duckdb", "kill -9 $$");
     CHECK_FAILS(read_file(), MR_E_DATA, "failed: it printed no error");
-    // what is wrong with a row is reported, and the child ends though it has more to say
+    // an error of a row is reported, and the child ends although it has more output
     program("duckdb", ROW("stop", "one") "while :; do " ROW("a.mp4", "more") "done");
     CHECK_FAILS(read_file(), MR_E_RANGE, "a row to stop at");
     CHECK_INT(rows, 1);
@@ -173,20 +173,20 @@ int main(void)
     CHECK_FAILS(read_file(), MR_E_DATA,
                 "it's.parquet:1: no text value 'text'; values found: path, caption; expected path "
                 "and text; try: --columns path=NAME");
-    // as lists and nulls come
+    // the forms of lists and nulls
     program("duckdb", "echo '{\"path\":\"a.mp4\",\"text\":[\"one\",null,\"two\"]}'; "
                       "echo '{\"path\":\"b.mp4\",\"text\":null,\"flow\":NaN}'");
     CHECK_OK(read_file());
     CHECK_INT(rows, 2);
     CHECK_STR(last, "b.mp4: ");
-    // a number of f32 comes with the digits of f64, and is what it was written from
+    // a number of f32 is printed with the digits of f64, and is equal to the original
     program("duckdb", "echo '{\"path\":\"a\",\"text\":\"b\",\"aes\":5.099999904632568}'");
     CHECK_OK(read_file());
     CHECK(number.f == 5.1);
     program("duckdb", "echo '{\"path\":\"a\",\"text\":\"b\",\"aes\":5.0999999046325}'");
     CHECK_OK(read_file());
     CHECK(number.f == 5.0999999046325);
-    // a person interrupts one that says nothing
+    // a user interrupts one that prints nothing
     program("duckdb", "while :; do :; done");
     mr_interrupt_set(true);
     CHECK_INT(read_file(), MR_E_STOPPED);

@@ -1,4 +1,4 @@
-/* index/part: a part of a clip is read as the frames of the file that it stands for.
+/* index/part: a part of a clip is read as the frames of the file that it represents.
  * Covers: core/media/change.c */
 #include "check.h"
 #include "clips.h"
@@ -15,7 +15,7 @@ static mr_row row_of(const char *path, mr_clip_info *info)
     return row;
 }
 
-// frames of a part, one by one and all together, show the numbers they have in the file
+// frames of a part, one by one and all together, show their numbers in the file
 static void check_part(const char *path, mr_clip_info *info, int first, int frames)
 {
     mr_row row = row_of(path, info);
@@ -42,7 +42,7 @@ static void check_part(const char *path, mr_clip_info *info, int first, int fram
     float *change = malloc(sizeof *change * (size_t)frames);
     if (CHECK_OK(m->watch(w, path, &row.info, 0, change, &fault)))
         CHECK(change[0] == 0);
-    // a file with another time is scanned again, and the part found in what it says
+    // a file with another time is scanned again, and the part is found in the result
     row.info.mtime_ns -= 5000000000;
     q.start = 0;
     CHECK_OK(m->read(w, &q, out, &fault));
@@ -104,7 +104,7 @@ static void uneven(void)
     CHECK_OK(m->read(w, &q, whole, &fault));
     q.info = &row.info, q.start = 0;
     CHECK_OK(m->read(w, &q, part, &fault));
-    // a frame that begins within a tick of a moment may be there already, none is shown too long
+    // a frame that begins within a tick of a moment may already count, none is shown too long
     int later = 0;
     for (size_t i = 0; i < PART; i++)
         later += bars_read(part + i * BAR_BYTES, BAR_H, BAR_W) -
@@ -136,12 +136,12 @@ static void keys_and_refusals(void)
     CHECK_INT(row.start_us, 20000000);
     CHECK_INT(row.end_us, 20800000);
     CHECK_INT(row.info.duration_ms, 800);
-    // the key says what part of what it is, and nothing else
+    // the key depends on the part and the clip only
     CHECK_OK(mr_row_cut(&same, 500, 20));
     CHECK_OK(mr_row_cut(&other, 500, 21));
     CHECK(memcmp(&row.key, &same.key, sizeof row.key) == 0);
     CHECK(memcmp(&row.key, &other.key, sizeof row.key) != 0);
-    // a part of a part lies inside it
+    // a part of a part is inside it
     CHECK_OK(mr_row_cut(&row, 10, 5));
     CHECK_INT(row.info.first_pts, 51000);
     CHECK_INT(row.start_us, 20400000);

@@ -1,5 +1,5 @@
-/* data/place: an index on a network file system is read into memory, or refused when it is
- * large. Covers: core/index/network.c */
+/* data/place: an index on a network file system is read into memory, or refused when it is large.
+ * Covers: core/index/network.c */
 #include "check.h"
 #include "index/store.h"
 #include "rows.h"
@@ -33,7 +33,7 @@ static void read_all(const char *path)
     CHECK(mapped("moonreel-index"));
     CHECK(!mapped("far.mrx"));
     CHECK_STR(mr_index_path(ix), path);
-    // the server may do what it likes now
+    // changes on the server have no effect now
     CHECK_OK(mr_dir_remove(path));
     uint64_t good = 0;
     for (uint64_t i = 0; i < 3000; i++) {
@@ -48,7 +48,7 @@ static void read_all(const char *path)
     CHECK(!mapped("moonreel-index"));
 }
 
-// all blocks are looked at on the way, though the file's time is the noted one
+// all blocks are verified on the way, though the file's time is the recorded one
 static void damaged(const char *path)
 {
     char file[400];
@@ -69,7 +69,7 @@ int main(void)
 {
     char path[300], large[300];
     index_spot spot;
-    // no copy can lie there
+    // no copy can be made there
     setenv("MOONREEL_COPIES", "/proc", 1);
     snprintf(path, sizeof path, "%s", clips_path("far.mrx"));
     snprintf(large, sizeof large, "%s", clips_path("large"));
@@ -88,7 +88,7 @@ int main(void)
     CHECK_INT(truncate(clips_path("large/data.mdb"), (off_t)all), 0);
     CHECK_FAILS(index_place(large, clips_path("large/data.mdb"), false, &spot), MR_E_DATA,
                 "on a network file system (NFS), where an open index may hang; no copy in /proc");
-    // asked for, it is mapped in place
+    // on request it is mapped in place
     CHECK_OK(rows_build(path, 1, 300, 0));
     setenv("MOONREEL_INDEX", "direct", 1);
     mr_index *ix;

@@ -1,5 +1,5 @@
-/* index/ranges: lists inside a row: ranges of time make samples, captions alone are several of one,
- * and what means nothing is counted. */
+/* index/ranges: lists in a row: ranges of time make samples, captions alone are several of one
+ * sample, and meaningless values are counted. */
 #include "check.h"
 #include "clips.h"
 #include "index/table.h"
@@ -62,7 +62,7 @@ static void notes_are(const char *want)
     mr_free(out.bytes);
 }
 
-// as Panda-70M, HD-VILA and others have them
+// as in Panda-70M, HD-VILA and others
 static void parallel(void)
 {
     is("t.jsonl", NULL,
@@ -90,7 +90,7 @@ static void parallel(void)
        ","
        "{\"text\":\"b\"}]}\n",
        "1 1 1-5 'a'\n1 1 2-0 ''\n1 1 0-3 ''\n1 1: one of its items has no times\n");
-    // what one item lacks is not that of the item before
+    // a value that one item lacks is not taken from the item before
     is("t.jsonl", NULL,
        "{\"path\":\"1\",\"n\":9,\"clips\":[{\"span\":[0,1],\"text\":\"a\",\"n\":5},{\"start\":2,"
        "\"end\":3,"
@@ -124,7 +124,7 @@ static void single(void)
               "list' in row 1\n"
               "column 'conversations' ignores 1 lists or objects without a meaning here, the "
               "first: 'a list' in row 2\n");
-    // what is taken for times is said, unless it was called so
+    // the column used for times is reported, unless it has the usual name
     is("t.csv", "-=timestamp,-=fps", "path,text,timestamp\n1,a,\"[0, 1]\"\n", "1 2 0-0 'a'\n");
     notes_are("column 'fps', which --columns leaves out, does not exist\n");
     is("t.csv", "range_s=timestamp", "path,text,timestamp\n1,a,\"[0, 1]\"\n", "1 2 0-1 'a'\n");
@@ -139,7 +139,7 @@ static void single(void)
                 "t.jsonl:1: text[1] is not text; expected a list of captions");
 }
 
-// ranges that are written otherwise, and captions that belong to none
+// ranges in other notations, and captions that belong to none
 static void forms(void)
 {
     is("t.csv", NULL,
@@ -170,7 +170,7 @@ static void forms(void)
                 MR_E_DATA, "t.json:1: no text value 'value'; values found: path, talk");
 }
 
-// what does not fit together is refused by its row, and no caption goes to another clip
+// contradictions are refused by row, and no caption goes to another clip
 static void refused(void)
 {
     static const struct {
@@ -219,13 +219,13 @@ static void refused(void)
                  rows[i].row);
         CHECK_OK(read_list("t.jsonl", NULL, text));
         size_t n = strcspn(seen, "\n");
-        // one of its kind for each sample that is wrong by itself
+        // one error of its kind for each sample that is wrong by itself
         snprintf(want, sizeof want, "1 1: %s", rows[i].why);
         seen[n] = 0;
         CHECK_STR(seen, want);
         CHECK(strstr(seen + n + 1, "2 2 0-0 'good'\n"));
     }
-    // a wrong item costs its own sample
+    // a wrong item costs only its own sample
     is("t.jsonl", NULL,
        "{\"path\":\"1\",\"timestamp\":[[0,1],7,[2,3]],\"text\":[\"a\",\"b\",\"c\"]}",
        "1 1 0-1 'a'\n1 1: timestamp has an item that is not a range; expected [from, to]\n"

@@ -1,4 +1,4 @@
-/* data/resume: builders killed at any moment go on after their last commit, and end as if never
+/* data/resume: builders killed at any moment resume after their last commit, and end as if never
  * killed. */
 #include "check.h"
 #include "fault.h"
@@ -146,13 +146,13 @@ static void killed_at_rows(const char *whole)
         CHECK_INT(clips_count("rows.mrx"), 1);
         if (!CHECK_OK(build(path, true, ITEMS, &began)))
             return;
-        // what lies behind the last commit is read again, no more
+        // only rows after the last commit are read again
         CHECK(began <= points[i] && began + STEP * 2 >= points[i]);
         CHECK(same(path, whole));
         CHECK_INT(clips_count("rows.mrx"), 1);
         mr_dir_remove(path);
     }
-    // again and again; then without: from the start
+    // again and again; then without resuming: from the start
     for (uint64_t at = 700; at < ITEMS; at += 1500)
         CHECK(killed(path, true, at));
     CHECK_OK(build(path, true, ITEMS, &began));
@@ -161,12 +161,12 @@ static void killed_at_rows(const char *whole)
     CHECK(killed(path, false, 5000));
     CHECK_OK(build(path, false, ITEMS, &began));
     CHECK_INT(began, 0);
-    // nothing to go on with: from the start, the old index is replaced
+    // nothing to resume: from the start, the old index is replaced
     CHECK_OK(build(path, true, ITEMS, &began));
     CHECK_INT(began, 0);
     CHECK(same(path, whole));
     mr_dir_remove(path);
-    // an unsealed one is not trained from; a torn one is not taken up
+    // an unsealed one is not trained from; a torn one is not resumed
     CHECK(killed(path, false, 5000));
     mr_index *ix;
     leftover(torn, "");
@@ -182,7 +182,7 @@ static void killed_at_rows(const char *whole)
     CHECK_INT(clips_count("rows.mrx"), 1);
 }
 
-// every operation on files of ours, most of them after the last row
+// each operation on our files, most of them after the last row
 static void killed_at_operations(const char *whole)
 {
     char path[300];
@@ -231,7 +231,7 @@ static void full_disk(const char *whole)
     CHECK_OK(build(path, true, ITEMS, &began));
     CHECK(began > 1000);
     CHECK(same(path, whole));
-    // the disk may be full for the keys that are put aside, too; the rows wait for room
+    // the disk may be full for the spilled keys, too; the rows wait for room
     mr_dir_remove(path);
     fault_install();
     int failures = 0;
@@ -250,7 +250,8 @@ static void full_disk(const char *whole)
     mr_io_replace(NULL);
 }
 
-// A file that had a name for a moment, when the process was killed in it, goes with the next build.
+// A file that had a name for a moment, when the process was killed in it, is removed by the next
+// build.
 static void spill_with_a_name(void)
 {
     char dead[400], alive[400], path[300];
@@ -269,7 +270,7 @@ static void spill_with_a_name(void)
     CHECK_INT(mr_path_exists(alive), 1);
 }
 
-// Long captions wait for no number of rows: LMDB would hold them all in memory.
+// Long captions are committed before a fixed number of rows: LMDB would hold them all in memory.
 static void commits_by_bytes(const char *whole)
 {
     char path[300];
@@ -283,7 +284,7 @@ static void commits_by_bytes(const char *whole)
     commit_rows = STEP, commit_bytes = 0;
 }
 
-// what is committed outlives every allocation that fails
+// committed rows survive each failing allocation
 static void failing_memory(const char *whole)
 {
     char path[300];
@@ -306,7 +307,7 @@ static void failing_memory(const char *whole)
     CHECK(same(path, whole));
 }
 
-// one builder at a time goes on
+// one builder resumes at a time
 static void living(void)
 {
     int pipes[2];
@@ -418,8 +419,9 @@ static ssize_t failing_write(int fd, const void *buf, size_t n)
     return write(fd, buf, n);
 }
 
-// One that is stopped between two rows keeps them, though it was not to resume, and another goes on
-// behind them; one whose disk is full in the middle of a row keeps what it committed before.
+// A builder that is stopped between two rows keeps them, though it was not to resume, and another
+// continues after them; one whose disk is full in the middle of a row keeps what it committed
+// before.
 static void kept_at_any_row(void)
 {
     char whole[300], path[300];
@@ -500,7 +502,7 @@ static void changed_input(void)
     CHECK_OK(mr_file_replace(list, lines, strlen(lines) - 2));
     CHECK_FAILS(ingest_of(list, path, &o, &p), MR_E_DATA,
                 "the input has changed since the build began: hash was");
-    // what was built is still there
+    // the rows that were built still exist
     CHECK_OK(mr_file_replace(list, lines, strlen(lines)));
     o.root = "/elsewhere";
     CHECK_FAILS(ingest_of(list, path, &o, &p), MR_E_DATA, "root was");
@@ -522,7 +524,7 @@ int main(void)
     snprintf(whole, sizeof whole, "%s", clips_path("uncut.mrx"));
     if (!CHECK_OK(build(whole, false, ITEMS, &began)))
         return check_done();
-    // from here on keys are put aside: nothing else changes
+    // from here on keys are spilled: nothing else changes
     index_run_bytes = 150 << 10;
     killed_at_rows(whole);
     killed_at_operations(whole);

@@ -14,7 +14,7 @@ typedef struct sample {
 } sample;
 static sample samples[RECORDS];
 
-// few different bytes: many records begin alike, some are equal, some a part of others
+// few different bytes: many records have a common prefix, some are equal, some a part of others
 static void make_samples(void)
 {
     for (uint64_t i = 0; i < RECORDS; i++) {

@@ -1,4 +1,4 @@
-/* index/source: what is read of folders and lists, and what is passed over.
+/* index/source: the files of folders and lists that are read, and those that are skipped.
  * Covers: core/index/path.c */
 #include "check.h"
 #include "clips.h"
@@ -23,7 +23,7 @@ static mr_status read_source(index_source *s, const char *input)
     return MR_OK;
 }
 
-// links that lead around in circles, and several names of one folder
+// links that form cycles, and several names of one folder
 static void links(void)
 {
     index_source s;
@@ -87,7 +87,7 @@ static void what_is_passed_over(void)
 
 static void sources_text(void)
 {
-    // long names full of what JSON escapes made a text that was cut off
+    // long names full of characters that JSON escapes once caused a text that was cut off
     char folder[3000] = "", name[300];
     index_source s;
     strcpy(name, clips_dir());
@@ -114,7 +114,7 @@ static void sources_text(void)
     index_source_fini(&s);
 }
 
-// pipes are refused instead of waited for, texts of any length are not read
+// pipes are refused without a wait, texts of any length are not read
 static void captions_beside(void)
 {
     index_source s;

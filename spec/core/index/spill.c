@@ -1,5 +1,4 @@
-/* index/spill: records that are put aside and come back in their order, and what a disk may do to
- * them. */
+/* index/spill: spilled records are read back in their order, and errors of the disk. */
 #include "check.h"
 #include "clips.h"
 #include "fault.h"
@@ -57,14 +56,14 @@ static void come_back(void)
             CHECK_OK(index_spill_next(&r, &got, &n, &place));
             CHECK(!got);
         }
-        // any of them by its place, and those behind it
+        // any of them by its position, and those after it
         for (int i = sizes[k] - 2; i >= 0; i -= 17) {
             index_spill_seek(&r, places[i]);
             if (!is_next(&r, i) || !is_next(&r, i + 1))
                 break;
         }
         index_spill_reader_fini(&r);
-        // there is no name for a file
+        // no name exists for the file
         CHECK_INT(clips_count("x.mrx"), 0);
         index_spill_free(s);
     }
@@ -129,7 +128,7 @@ static void where(void)
         CHECK_OK(index_spill_new(far, &s));
         if (!CHECK_OK(fill(s, RECORDS)))
             return;
-        // the nearest folder that is there; without nameless files one has a name for a moment
+        // the nearest existing folder; without nameless files a file has a name for a moment
         CHECK_INT(n_opened, 1 + round);
         CHECK_STR(opened[0], clips_dir());
         if (round) {
@@ -166,7 +165,7 @@ static void killed(void)
     CHECK_INT(clips_count("killed.mrx"), 0);
 }
 
-// ---- what goes wrong ----
+// ---- errors ----
 
 static void full_disk(void)
 {
@@ -222,7 +221,7 @@ static void damaged(void)
         CHECK_FAILS(st, MR_E_IO, "rows in the temporary file there are damaged (bytes ");
         index_spill_reader_fini(&r);
     }
-    // what is damaged once may be whole when it is read again
+    // bytes that are damaged once may be whole when they are read again
     index_spill_reader r = index_spill_read(s, 0, UINT64_MAX);
     hurt_at = 5;
     CHECK_INT(index_spill_next(&r, &got, &n, &place), MR_E_IO);

@@ -1,4 +1,5 @@
-/* index/store: values come back; what a killed writer committed is taken up; damage is reported. */
+/* index/store: values are read back; a later writer continues after a killed writer's commits;
+ * damage is reported. */
 #include "check.h"
 #include "clips.h"
 #include "moonreel/index.h"
@@ -25,7 +26,7 @@ static size_t key(int i, char out[16])
     return (size_t)snprintf(out, 16, "key %d", i * 31 % ITEMS);
 }
 
-// puts from..to-1 in groups, each committed with how far it is
+// writes from..to-1 in groups, each committed with its progress
 static mr_status write_some(mr_store_writer *w, int from, int to)
 {
     uint8_t bytes[20000];
@@ -40,7 +41,7 @@ static mr_status write_some(mr_store_writer *w, int from, int to)
     return MR_OK;
 }
 
-// writes what is missing; the process ends by a kill after `until` values
+// writes what is missing; the process is killed after `until` values
 static int write_all(const char *path, int until)
 {
     mr_store_writer *w;
@@ -137,7 +138,7 @@ static void wrong_use(const char *path)
     CHECK_FAILS(mr_store_writer_put(w, "a", 1, "y", 1), MR_E_USAGE, "has a value already");
     CHECK_OK(mr_store_writer_has(w, "b", 1, &has));
     CHECK(!has);
-    // without memory nothing of a value is kept
+    // after a failed allocation no part of a value is kept
     static const uint8_t block[1 << 20];
     size_t waits = mr_store_writer_waiting(w);
     mr_alloc_fail_at(1);
@@ -157,7 +158,7 @@ static void wrong_use(const char *path)
     mr_store_writer_free(w);
 }
 
-// no byte of a sealed file that changes is passed over, and none crashes the reader
+// each changed byte of a sealed file is detected, and none crashes the reader
 static void damaged(const char *path)
 {
     char file[500], part[400];

@@ -1,4 +1,4 @@
-/* index/table: rows of tables, whatever the pieces they are read in.
+/* index/table: rows of tables, for any division into pieces.
  * Covers: core/index/score.c core/index/pieces.c core/index/csv.c core/index/json_lines.c
  * core/index/making.c core/index/shape.c core/index/ranges.c */
 #include "check.h"
@@ -30,7 +30,7 @@ static mr_status note_row(void *user, const index_input *in)
     CHECK(user == got);
     if (n_got < ROWS) {
         snprintf(got[n_got].path, sizeof got[0].path, "%s", in->path);
-        // captions stand behind each other, parted by '|'
+        // captions in order, separated by '|'
         size_t n = index_input_text_bytes(in);
         memcpy(got[n_got].text, in->text, n < 200 ? n : 200);
         for (size_t i = 0; i + 1 < n && i < 199; i++)
@@ -140,7 +140,7 @@ static void tables(void)
     mr_io_replace(NULL);
 }
 
-// numbers go by their names, captions by their number, and what a scan measures is not believed
+// numbers are stored by name, captions by position, and values that a scan measures are ignored
 static void meanings(void)
 {
     static const char csv[] = "text_2,path,fps,Aesthetic Score,text,flow,text3,2d\n"
@@ -188,7 +188,7 @@ static void meanings(void)
     CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_DATA, "'path'; values found: none");
 }
 
-// numbers that are no values do not make a text of their column
+// numbers that are no values do not turn their column into text
 static void not_finite(void)
 {
     static const char csv[] = "path,text,flow\n1,a,inf\n2,b,-Infinity\n3,c,1e300\n4,d,NaN\n5,e,2\n";
@@ -217,7 +217,7 @@ static void not_finite(void)
     CHECK(none(0, 0) && none(1, 0) && real(3, 0, 0x1p64));
 }
 
-// whole numbers stay themselves up to 64 bits; what a real rounds is said
+// integers up to 64 bits stay integers; rounding to a real is reported
 static void whole_numbers(void)
 {
     static const char csv[] = "path,text,uid,mixed,wide,half\n"
@@ -251,12 +251,12 @@ static void whole_numbers(void)
     CHECK(whole(2, 0, INT64_C(1234567890123456789)));
     CHECK_STR(got[2].text, "1234567890123456789");
     CHECK(real(0, 1, 5) && real(1, 1, 100) && real(1, 2, 1e19));
-    // what f32 holds is not rounded where it was written so
+    // a value that f32 holds is not rounded if it was written so
     CHECK_OK(read_text("t.jsonl", "{\"path\":\"1\",\"text\":\"a\",\"x\":5.099999904632568}"));
     CHECK(real(0, 0, 5.099999904632568));
 }
 
-// what pandas takes for a missing value is one, and nothing else
+// the values that pandas reads as missing are missing, and no others
 static void missing(void)
 {
     static const char *const words[] = {"",         "#N/A", "#N/A N/A", "#NA",    "-1.#IND",
@@ -285,7 +285,7 @@ static void missing(void)
                  texts[i]);
         CHECK_FAILS(read_table("t.csv", text, (size_t)n), MR_E_DATA, want);
     }
-    // hashes have a number among hundreds, and are text
+    // hashes include a number among hundreds, and are text
     for (int others = 99; others <= 100; others++) {
         char long_text[3000] = "path,text,md5\n0,a,12345678\n";
         for (int i = 0; i < others; i++)
@@ -294,7 +294,7 @@ static void missing(void)
         CHECK_INT(st, others == 99 ? MR_E_DATA : MR_OK);
     }
     CHECK(!index_score_is_column(&scores.of[0]));
-    // a column that is left out may hold what it likes, and one of texts alone has no numbers
+    // a column that is left out may hold anything, and one of text only has no numbers
     static const char csv[] = "path,text,views,who\n1,a,5,x\n2,b,\"1,234.5\",y\n";
     char file[300];
     snprintf(file, sizeof file, "%s", clips_path("t.csv"));
@@ -307,7 +307,7 @@ static void missing(void)
     CHECK(!index_score_is_column(&s.of[0]));
 }
 
-// Quotes are doubled; what else stands behind one is no end of a field, and is refused by line.
+// Quotes are doubled; any other character after one does not end the field, and is refused by line.
 static void quotes(void)
 {
     static const struct {
@@ -349,7 +349,7 @@ static void quotes(void)
     mr_io_replace(NULL);
     CHECK_FAILS(read_table("t.jsonl", "{}", 2), MR_E_USAGE,
                 "t.jsonl: escape: '\\' applies only to CSV and TSV");
-    // who named one is not advised to
+    // a user who named one gets no such proposal
     CHECK_FAILS(read_text("t.csv", "path,text\na,\"b\\\\\" c\"\n"), MR_E_DATA,
                 "after the closing quote");
     CHECK(!strstr(mr_error_last()->text, "--escape"));
@@ -364,7 +364,7 @@ static void quotes(void)
     scores.escape = NULL;
 }
 
-// all rows in one list, over any lines
+// all rows in one list, over any number of lines
 static void json_list(void)
 {
     static const char text[] =
@@ -402,7 +402,7 @@ static void json_list(void)
     mr_io_replace(NULL);
 }
 
-// a mark of the byte order may stand before quotes, and names the encodings that are not read
+// a byte order mark may precede quotes, and identifies encodings that are not supported
 static void marks(void)
 {
     static const size_t pieces[] = {1, 2, 3, 1000};
@@ -437,7 +437,7 @@ static void notes(void)
               "column 'move' is left out: 2 of its values are not numbers, "
               "the first: 'pan \xc3\xa9' in row 2\n");
     mr_free(out.bytes);
-    // a column too many finds no place
+    // a column too many
     char wide[1000] = "path,text", *end = wide + strlen(wide);
     for (int i = 0; i < INDEX_SCORES + 3; i++)
         end += sprintf(end, ",c%d", i);
@@ -446,7 +446,7 @@ static void notes(void)
     CHECK_INT(scores.beyond, 3);
 }
 
-// columns that are called otherwise
+// columns with other names
 static void renamed(void)
 {
     static const char csv[] = "video,caption,path,a score\n1.mp4,one,7,2\n";
@@ -504,7 +504,7 @@ static void odd_tables(void)
     CHECK_FAILS(read_table("t.csv", "path,text\na,b\nc\n", 16), MR_E_DATA,
                 "t.csv:3: 1 fields, expected 2 as in the header; try: quote fields");
     CHECK_FAILS(read_table("t.csv", "a,b\n1,2\n", 8), MR_E_DATA, "t.csv:1: no column 'path'");
-    // a mark of the byte order stands before a file, and not elsewhere
+    // a byte order mark is accepted at the beginning of a file only
     CHECK_OK(read_table("t.csv", "\xef\xbb\xbfpath,text\na,b\n", 17));
     CHECK_FAILS(read_table("t.csv", "path,\xef\xbb\xbftext\na,b\n", 17), MR_E_DATA,
                 "no column 'text'");
@@ -530,7 +530,7 @@ static void odd_tables(void)
         else
             CHECK_OK(st);
     }
-    // times have microseconds, also far into a file
+    // times have microseconds, also late in a file
     static const char times[] = "{\"path\":\"a\",\"text\":\"b\",\"start_s\":12345.678912,"
                                 "\"end_s\":12345.678913}";
     CHECK_OK(read_table("t.jsonl", times, sizeof times - 1));
@@ -538,7 +538,7 @@ static void odd_tables(void)
     CHECK_INT(beside[0].end_us, 12345678913);
 }
 
-// what is no file is refused without waiting; files are closed in every case
+// a path that is no file is refused without a wait; files are closed in every case
 static void no_files(void)
 {
     char path[300];
@@ -559,7 +559,7 @@ static void no_files(void)
     CHECK_INT(after, before);
 }
 
-// a quote that was left open does not take the rest of a large table into memory
+// an open quote does not read the rest of a large table into memory
 static void endless_fields(void)
 {
     enum { BYTES = 20 << 20 };

@@ -1,4 +1,4 @@
-/* index/validate, text: captions and rows that are refused before any file is looked at.
+/* index/validate, text: captions and rows that are refused before any file is read.
  * Covers: core/index/text.c core/index/list.c core/index/input.c */
 #include "check.h"
 #include "clips.h"
@@ -82,12 +82,12 @@ static void rows_of_one_sample(void)
     }
     CHECK_STR(inputs[MR_COUNT(rows)].class, "open");
     CHECK(strstr(inputs[MR_COUNT(rows)].fault, "path is too long") != NULL);
-    // every caption is looked at
+    // each caption is checked
     CHECK_STR(inputs[MR_COUNT(rows) + 1].class, "caption");
     CHECK(!inputs[MR_COUNT(rows) + 1].text && !inputs[MR_COUNT(rows) + 1].more);
     CHECK_STR(inputs[MR_COUNT(rows) + 2].text, "good");
     CHECK_STR(inputs[MR_COUNT(rows) + 2].text + 5, "better");
-    // nothing learns from a refused text, not even the dictionary
+    // a refused text has no effect, not even on the dictionary
     CHECK(!inputs[1].text && !inputs[7].text);
     CHECK_STR(inputs[0].text, "one");
     CHECK_INT(s.text_bytes, strlen("one"

@@ -1,5 +1,5 @@
-/* media/begin: containers that mark frames as key frames that are not. Each frame that is read
- * alone equals that of a decode from the start, whatever container, index or codec.
+/* media/begin: containers that wrongly mark frames as key frames. Each frame that is read alone
+ * equals that of a decode from the start, for each container, index and codec.
  * Covers: core/media/read.c core/media/prints.c core/media/scan.c */
 #include "media/begin.c"
 #include "media/units.c"
@@ -14,7 +14,7 @@ static mr_media_worker *w;
 enum { W = 176, H = 144, GOP = 9, FRAMES = 4 * GOP, ONE = 3 * H * W };
 static uint8_t all[FRAMES * ONE], one[ONE];
 
-/* The left half moves, the right half stands still. */
+/* The left half moves, the right half does not. */
 static mr_status write_clip(const char *path, mr_encode_options o)
 {
     mr_encoder *e;
@@ -35,7 +35,7 @@ static mr_status write_clip(const char *path, mr_encode_options o)
     return st;
 }
 
-/* ---- lies: each answers how many marks it set ---- */
+/* ---- wrong marks: each function returns how many it set ---- */
 
 static uint32_t number(const uint8_t *at, int bytes)
 {
@@ -96,7 +96,7 @@ static int lie_flv(uint8_t *data, size_t n)
     return set;
 }
 
-// the number at `at` without the bit that says how long it is; *bytes is its length
+// the number at `at` without its length bit; *bytes is its length
 static uint64_t ebml(const uint8_t *at, int *bytes)
 {
     *bytes = 1;
@@ -108,7 +108,7 @@ static uint64_t ebml(const uint8_t *at, int *bytes)
     return v;
 }
 
-// the next simple block at or behind `at`, where an element begins; n: there is none
+// the next simple block at or after `at`, where an element begins; n: there is none
 static size_t find_block(const uint8_t *data, size_t n, size_t at)
 {
     enum { SEGMENT = 0x8538067, CLUSTER = 0xf43b675, BLOCK = 0x23 };
@@ -159,7 +159,8 @@ static mr_clip_request whole(const char *name, const mr_clip_info *info)
                              .width = W};
 }
 
-/* Frames of `all` that are others when they are read alone: backwards, then in any order. */
+/* The number of frames of `all` that differ when they are read alone: backwards, then in any
+ * order. */
 static int others(const char *name, const mr_clip_info *info)
 {
     int bad = 0;
@@ -175,7 +176,7 @@ static int others(const char *name, const mr_clip_info *info)
     return bad;
 }
 
-/* What an index holds that believed the container: every frame is a key frame. */
+/* An index that believed the container: each frame is a key frame. */
 static mr_clip_info believing(const mr_clip_info *info, int64_t keys[FRAMES])
 {
     mr_clip_info old = *info;
@@ -189,7 +190,7 @@ static mr_clip_info believing(const mr_clip_info *info, int64_t keys[FRAMES])
 typedef struct subject {
     const char *honest, *lying;
     int (*how)(uint8_t *, size_t);
-    int keys, real; /* that a scan finds, that there are; -1: those of the honest clip */
+    int keys, real; /* that a scan finds, that there are; -1: those of the correct clip */
     mr_encode_options o;
 } subject;
 
@@ -238,7 +239,7 @@ static const subject subjects[] = {
      FRAMES,
      FRAMES,
      {.codec = "ffv1", .gop = GOP, .options = "coder=1:context=1"}},
-    // pictures alone tell of this one
+    // only pictures reveal this one
     {"ms1.avi",
      "ms1_lie.avi",
      lie_avi,
@@ -270,13 +271,13 @@ static void one_subject(const subject *s)
         goto out;
     CHECK_INT(others(s->honest, &honest), 0);
     CHECK_INT(others(s->lying, &info), 0);
-    // an index that believed it reads the same, unless pictures alone tell, and is found out
+    // an index that believed it reads the same, unless only pictures reveal it, and is detected
     mr_clip_info old = believing(&info, keys);
     if (strcmp(s->honest, "ms1.avi"))
         CHECK_INT(others(s->lying, &old), 0);
     CHECK_OK(m->watch(w, clips_path(s->lying), &old, 0, NULL, &fault));
     CHECK_INT(old.n_keys, s->real < 0 ? honest.n_keys : s->real);
-    // and one of an honest clip keeps what it has
+    // and one of a correct clip keeps its entries
     int32_t had = honest.n_keys;
     CHECK_OK(m->watch(w, clips_path(s->honest), &honest, 0, NULL, &fault));
     CHECK_INT(honest.n_keys, had);
@@ -330,7 +331,7 @@ static void packets(void)
         {AV_CODEC_ID_H264, MEDIA_BEGINS, 13, {0, 0, 1, 6, 6, 1, 0x80, 128, 0, 0, 1, 0x41, 9}},
         {AV_CODEC_ID_H264, MEDIA_BEGINS, 13, {0, 0, 1, 6, 6, 1, 0x50, 128, 0, 0, 1, 0x41, 9}},
         {AV_CODEC_ID_H264, MEDIA_BUILDS, 13, {0, 0, 1, 6, 6, 1, 0x40, 128, 0, 0, 1, 0x41, 9}},
-        // behind another message, whose zeros are followed by a 3 that does not count
+        // after another message, whose zeros are followed by a 3 that does not count
         {AV_CODEC_ID_H264,
          MEDIA_BEGINS,
          19,
@@ -367,7 +368,7 @@ static void packets(void)
         if (!CHECK_INT(media_packet_start(&of, &p), rows[i].start))
             printf("  row %zu\n", i);
     }
-    // whatever bytes there are, none behind their end is looked at
+    // for any bytes, none after their end is read
     uint64_t seed = 11;
     int begins = 0;
     for (int t = 0; t < 20000; t++) {
@@ -387,7 +388,7 @@ static void packets(void)
     CHECK(begins > 100);
 }
 
-/* ---- files that begin amid a group of pictures ---- */
+/* ---- files that begin within a group of pictures ---- */
 
 enum { CUT = 4 };
 
@@ -455,7 +456,7 @@ static void cuts(void)
     }
 }
 
-// frames that are counted would be others, too
+// counted frames would differ, too
 static void counted(void)
 {
     mr_clip_info info = {0};

@@ -1,5 +1,6 @@
-/* media/change: how much of the picture is another one, in levels of lightness; and that a worker
- * that looks at changes reads turned pictures in between. Covers: core/media/scale.c */
+/* media/change: how much of the picture changed, in levels of lightness; and that a worker that
+ * compares frames also reads rotated pictures.
+ * Covers: core/media/scale.c */
 #include "check.h"
 #include "clips.h"
 
@@ -31,7 +32,7 @@ static bool write_halves(const char *path, mr_encode_options o)
     return CHECK_OK(st);
 }
 
-// codecs round, and half of a small picture is not half of the picture to the pixel
+// codecs round, and half of a small picture is not half of it to the pixel
 static void changes_are_told(const char *path)
 {
     mr_clip_info info;
@@ -67,7 +68,7 @@ static void every_shape(void)
             changes_are_told(clips_path(rows[i].name));
 }
 
-// each is larger than the one before, so that memory for turning is made again
+// each is larger than the one before, so that the memory for rotation is allocated again
 static void turned_pictures_in_between(void)
 {
     static uint8_t rgb[3 * 160 * 160];
@@ -86,7 +87,7 @@ static void turned_pictures_in_between(void)
                              .height = side,
                              .width = side};
         CHECK_OK(m->read(w, &q, rgb, &fault));
-        // what was on the right is below
+        // the right side is at the bottom now
         CHECK(rgb[side / 4 * side + side / 2] < 50);
         CHECK(rgb[side * 3 / 4 * side + side / 2] > 200);
         changes_are_told(clips_path("small.mkv"));

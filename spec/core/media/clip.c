@@ -38,7 +38,7 @@ static void copy_damaged(const char *from, const char *to, size_t keep, int hits
     mr_free(data);
 }
 
-// a damaged file gives right frames or an error with a class, never wrong frames
+// a damaged file returns right frames or an error with a class, never wrong frames
 static void damage(void)
 {
     uint64_t seed = 31;
@@ -84,7 +84,7 @@ static void damage(void)
         }
         mr_clip_info_fini(&info);
     }
-    // slices of 30 bytes hold damage that is legal syntax: no decoder reports it
+    // slices of 30 bytes contain damage that is legal syntax: no decoder reports it
     printf("damaged: %d reads refused, %d done, %d frames wrong, %d unnoticed\n", refused, fine,
            wrong, unnoticed);
     CHECK_INT(wrong, 0);
@@ -99,7 +99,7 @@ static void truncation(void)
 {
     mr_clip_info info;
     mr_fault fault;
-    // the index of a plain MP4 lies at its end, that of a fragmented or Matroska file does not
+    // the index of a plain MP4 is at its end, that of a fragmented or Matroska file is not
     copy_damaged("closed.mp4", "torn.mp4", 60, 0, 1);
     CHECK_FAILS(m->scan(w, clips_path("torn.mp4"), 0, &info, &fault), MR_E_DECODE, "open");
     CHECK_INT(fault, MR_FAULT_OPEN);
@@ -118,7 +118,7 @@ static void truncation(void)
         if (!CHECK_OK(m->scan(w, clips_path(name), 0, &info, &fault)))
             continue;
         CHECK(info.frames > 20 && info.frames < 100);
-        // what the scan counted can be read; the very last ones may be torn
+        // the frames that the scan counted can be read; the very last ones may be torn
         uint8_t rgb[BAR_BYTES];
         for (int64_t at = 0; at < info.frames - 4; at += 7) {
             mr_clip_request q = {.path = clips_path(name),
@@ -163,7 +163,7 @@ static void refusals(void)
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_RANGE,
                 "frame 100 was requested, the file has 100");
     CHECK_INT(fault, MR_FAULT_SHORT);
-    // the header promises more than there is
+    // the header promises more frames than there are
     q.start = 0, q.frames = 1, info.frames = 300, q.start = 200;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_DECODE, "seek");
     info.frames = (int64_t)INT32_MAX + 1;
@@ -188,7 +188,7 @@ static void references(void)
     snprintf(text[3], sizeof text[3],
              "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n"
              "m=video 50040 RTP/AVP 33\n");
-    // names are looked up in the working directory, too
+    // names are searched in the working directory, too
     if (!CHECK(getcwd(here, sizeof here)) || !CHECK_INT(chdir(clips_dir()), 0))
         return;
     for (size_t i = 0; i < MR_COUNT(text); i++) {
@@ -213,7 +213,7 @@ static size_t append_int(uint8_t *to, size_t at, size_t value, int bytes)
     return at + (size_t)bytes;
 }
 
-// MP3 of silence behind an ID3 tag with a picture of its cover
+// MP3 of silence after an ID3 tag with a cover picture
 static size_t song_with_cover(uint8_t *to, const char *png, size_t bytes)
 {
     const size_t frame = 14 + bytes;
@@ -229,14 +229,14 @@ static size_t song_with_cover(uint8_t *to, const char *png, size_t bytes)
     return n;
 }
 
-// The atom moov of an MP4 is its last one: what holds a cover comes first in it, and the track of
-// the clip does not play by itself, so that nothing but its kind speaks against the cover.
+// The atom moov of an MP4 is its last one. A cover comes first in it, and the track of the clip is
+// not a default, so that only its kind distinguishes the clip from the cover.
 static size_t clip_with_cover(uint8_t *to, const char *mp4, size_t bytes, const char *png,
                               size_t pic)
 {
     static const char *const atoms[] = {"udta", "meta", "ilst", "covr", "data"};
     static const char handler[] = "\0\0\0\x21hdlr\0\0\0\0\0\0\0\0mdirappl\0\0\0\0\0\0\0\0\0\0";
-    // what each holds: the ones behind it, and meta a handler
+    // the atoms that each contains: the ones after it, and meta a handler
     const size_t holds[] = {77 + pic, 69 + pic, 24 + pic, 16 + pic, 8 + pic};
     size_t moov = bytes, track;
     while (moov > 4 && memcmp(mp4 + moov - 4, "moov", 4))
@@ -257,7 +257,7 @@ static size_t clip_with_cover(uint8_t *to, const char *mp4, size_t bytes, const 
     return n;
 }
 
-// a clip of `frames` frames with the picture of a cover in front of them
+// a clip of `frames` frames with a cover picture in front of them
 static void covered(int frames, const char *png, size_t pic)
 {
     static uint8_t file[1 << 18], rgb[BAR_BYTES];
@@ -296,7 +296,7 @@ static void covered(int frames, const char *png, size_t pic)
     mr_clip_info_fini(&info);
 }
 
-// the picture of a cover is no clip: not where there is nothing else, nor where one is, too
+// a cover picture is no clip, neither alone nor next to one
 static void covers(void)
 {
     static uint8_t file[1 << 16];
@@ -338,7 +338,7 @@ static void large_sides(void)
     }
 }
 
-// a picture with a byte that is another one is refused, or shows the same
+// a picture with one changed byte is refused, or shows the same
 static void hurt_pictures(void)
 {
     mr_clip_info info;
@@ -371,7 +371,7 @@ static void hurt_pictures(void)
     mr_free(data);
 }
 
-// what no clip can answer is the caller's fault
+// requests that no clip can answer are the caller's fault
 static void odd_requests(void)
 {
     mr_clip_info info;
@@ -398,7 +398,7 @@ static void odd_requests(void)
     mr_clip_info_fini(&info);
 }
 
-// frames that are counted from the start, and are fewer than the index says
+// frames that are counted from the start, and are fewer than in the index
 static void counted_short(void)
 {
     mr_clip_info info;
@@ -422,7 +422,7 @@ static void counted_short(void)
     mr_clip_info_fini(&info);
 }
 
-// stores on a network round times and copies have their own; another clip is found all the same
+// network stores round times, and copies have their own; another clip is detected nevertheless
 static void changed_files(void)
 {
     mr_clip_info info;
@@ -477,7 +477,7 @@ static void changed_files(void)
     CHECK_OK(bars_write(m, path, made[0].o, made[0].frames, NULL));
 }
 
-// what the libraries say of a clip: its last lines, no addresses, nothing of the clip before
+// the libraries' messages about a clip: its last lines, no addresses, nothing of the clip before
 static void words_of_libraries(void)
 {
     mr_clip_info info;
@@ -517,7 +517,7 @@ static void deadline(void)
     if (!CHECK_OK(m->scan(w, clips_path("closed.mp4"), 0, &info, &fault)))
         return;
     mr_clock clock = *mr_clock_table();
-    clock.monotonic_ns = far_future; // a second passes with every look at the clock
+    clock.monotonic_ns = far_future; // a second passes with each read of the clock
     mr_clock_replace(&clock);
     mr_clip_request q = {.path = clips_path("closed.mp4"),
                          .info = &info,
@@ -539,7 +539,7 @@ static int64_t late_at_last(void)
     return looks_left-- > 0 ? 0 : INT64_MAX / 2;
 }
 
-// time that is up is called so, at whatever moment it is
+// a timeout is reported as such at any moment
 static void late_at_any_moment(void)
 {
     mr_clip_info whole, info;
@@ -613,7 +613,7 @@ static void broken_disk(void)
                          .width = BAR_W};
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
     CHECK_INT(fault, MR_FAULT_IO);
-    // a file with another time that cannot be scanned again just now is not another clip
+    // a file with another time that cannot be scanned again at the moment is not another clip
     info.mtime_ns -= 5000000000;
     CHECK_FAILS(m->read(w, &q, rgb, &fault), MR_E_IO, "Input/output error");
     CHECK_INT(fault, MR_FAULT_IO);
@@ -621,7 +621,7 @@ static void broken_disk(void)
     mr_clip_info_fini(&info);
 }
 
-// a read of a file is disturbed: the n-th from now, and with `stays` all behind it
+// a read of a file fails: the n-th from now, and with `stays` all after it
 static int reads_left, stays;
 static bool disturbs(void)
 {
@@ -640,13 +640,14 @@ static ssize_t failing_pread(int fd, void *buf, size_t n, int64_t at)
 
 static ssize_t interrupting_pread(int fd, void *buf, size_t n, int64_t at)
 {
-    // Ctrl-C at one moment; the flag may be gone again when the next piece is read
+    // Ctrl-C at one moment; the flag may be cleared when the next piece is read
     mr_interrupt_set(disturbs());
     return pread(fd, buf, n < 500 ? n : 500, at);
 }
 
-/* A clip scanned and two of its frames read, by a pread that disturbs at one of `moments` after the
- * other: with this status and fault, or as if nothing had been. How often with. */
+/* Scans a clip and reads two of its frames, with a pread that fails at one of `moments` after the
+ * other. Each ends with this status and fault, or as without the failure. Returns how often it
+ * failed. */
 static int disturbed(const char *name, int64_t start,
                      ssize_t (*disturb)(int, void *, size_t, int64_t), int moments,
                      mr_status status, mr_fault kind)
@@ -692,7 +693,7 @@ static int disturbed(const char *name, int64_t start,
     return failed;
 }
 
-// a disk that fails is no fault of the clip, at whatever moment it does and in whatever container
+// a failing disk is no fault of the clip, at any moment and in any container
 static void broken_at_any_moment(void)
 {
     static const char *const names[] = {"closed.mp4", "stream.ts", "bframes.mkv", "fragments.mp4",
@@ -701,13 +702,13 @@ static void broken_at_any_moment(void)
         CHECK(disturbed(names[k], 17, failing_pread, 200, MR_E_IO, MR_FAULT_IO) > 10);
 }
 
-// Ctrl-C is no fault of the clip, at whatever moment it comes
+// Ctrl-C is no fault of the clip, at any moment
 static void interrupted(void)
 {
     CHECK(disturbed("long.mkv", 150, interrupting_pread, 400, MR_E_STOPPED, MR_FAULT_NONE) > 100);
 }
 
-// every file that was opened, to whatever end, is closed
+// each opened file is closed, however its use ended
 static int open_files(void)
 {
     char **names;

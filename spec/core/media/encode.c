@@ -1,5 +1,5 @@
-/* media/encode, file, log: files appear whole or not at all, equal frames make equal bytes, options
- * are checked.
+/* media/encode, file, log: files appear complete or not at all, equal frames make equal bytes,
+ * options are checked.
  * Covers: core/media/file.c core/media/log.c */
 #include "check.h"
 #include "clips.h"
@@ -29,7 +29,7 @@ static void equal_bytes(void)
     }
 }
 
-// a film that was killed goes with the next one of its name
+// the temporary file of a killed encode is removed by the next one of its name
 static void after_a_kill(void)
 {
     char left[400];
@@ -82,7 +82,7 @@ static void whole_or_not_at_all(void)
     CHECK_FAILS(bars_write(m, clips_path("named.mp4"), (mr_encode_options){0}, 3, NULL), MR_E_IO,
                 "Permission denied");
     mr_io_replace(NULL);
-    // left in the middle, and before the first frame
+    // closed in the middle, and before the first frame
     mr_encoder *e;
     uint8_t rgb[BAR_BYTES];
     bars_draw(rgb, 1);
@@ -116,7 +116,7 @@ static int failing_close(int fd)
     return -1;
 }
 
-// a call that a signal cut short is made again; a close that fails was a write
+// a call that a signal interrupted is repeated; a close that fails counts as a failed write
 static void calls_of_the_system(void)
 {
     const char *name = clips_path("stutter.mkv");

@@ -1,5 +1,6 @@
-/* media/exif: pictures whose files say how they are to be turned: each kind of file, each of the
- * eight ways, either order of bytes. Covers: core/media/orient.c core/media/scan.c */
+/* media/exif: pictures whose files contain an orientation: each kind of file, each of the eight
+ * orientations, either order of bytes.
+ * Covers: core/media/orient.c core/media/scan.c */
 #include "media/exif.c"
 #include "media/orient.c"
 
@@ -30,7 +31,7 @@ static void add_int(bytes *b, uint32_t value, int n, bool little)
     }
 }
 
-/* What EXIF of an orientation is: a directory of two entries, of which the second counts. */
+/* EXIF data of an orientation: a directory of two entries, of which the second counts. */
 static bytes exif_of(int orientation, bool little)
 {
     bytes b = {.n = 0};
@@ -55,9 +56,9 @@ static uint32_t checksum(const uint8_t *data, size_t n)
     return ~sum;
 }
 
-/* ---- files with it: what stands behind the first `head` bytes of the upright one ---- */
+/* ---- files with it, inserted after the first `head` bytes of the upright one ---- */
 
-// the chunk stands in front of the pixels, or behind them
+// the chunk comes before the pixels, or after them
 static bytes png_with(const bytes *plain, const bytes *exif, bool behind)
 {
     enum { HEAD = 8 + 25, TAIL = 12 };
@@ -82,7 +83,7 @@ static bytes jpeg_with(const bytes *plain, const bytes *exif)
     return b;
 }
 
-// the simple file's chunk of pixels behind one that says what else comes
+// the simple file's chunk of pixels after one that announces the other chunks
 static bytes webp_with(const bytes *plain, const bytes *exif)
 {
     enum { RIFF = 12, HAS_EXIF = 8 };
@@ -147,8 +148,8 @@ static bool decode(const char *name, uint8_t *out, int *height, int *width)
     return good;
 }
 
-// The pixel of the upright file that is shown at (x, y), as the standard describes the eight: where
-// row 0 and column 0 of the file lie. Ref: EXIF 2.3, tag Orientation
+// The pixel of the upright file that is shown at (x, y), as the standard describes the eight
+// orientations: the sides of row 0 and column 0 of the file. Ref: EXIF 2.3, tag Orientation
 static int source_of(int orientation, int x, int y, int h, int wide)
 {
     switch (orientation) {
@@ -215,7 +216,7 @@ static void every_orientation(void)
         bytes plain;
         if (!plain_file(names[k], &plain) || !decode(names[k], upright, &h, &wide))
             continue;
-        // 0 and 9 mean nothing
+        // 0 and 9 have no meaning
         for (int o = 0; o <= 9; o++) {
             bytes exif = exif_of(o, o % 2), file;
             file = k == 0   ? png_with(&plain, &exif, o > 4)
@@ -231,7 +232,7 @@ static void every_orientation(void)
     }
 }
 
-// what is cut off or lies about its size says nothing, and nothing behind its end is read
+// data that is cut off or has a wrong size is ignored, and nothing after its end is read
 static void damaged(void)
 {
     const bytes whole = exif_of(6, true);
@@ -246,7 +247,7 @@ static void damaged(void)
     far.at[7] = 0xff, long_.at[8] = 0xff, long_.at[9] = 0xff, long_.at[22] = 0;
     CHECK_INT(orientation(far.at, far.n), 0);
     CHECK_INT(orientation(long_.at, long_.n), 0);
-    // a chunk that ends behind the file
+    // a chunk that ends after the file
     bytes chunk = {.n = 0};
     add_int(&chunk, (uint32_t)whole.n, 4, false), add(&chunk, "eXIf", 4);
     add(&chunk, whole.at, whole.n), add_int(&chunk, 0, 4, false);
@@ -254,7 +255,7 @@ static void damaged(void)
     CHECK_INT(of_chunks(chunk.at, chunk.n - 1), 0);
 }
 
-// what does not hold nine numbers is no display matrix
+// data without nine numbers is no display matrix
 static void short_matrix(void)
 {
     for (size_t n = MEDIA_MATRIX_BYTES - 1; n <= MEDIA_MATRIX_BYTES; n++) {

@@ -1,5 +1,5 @@
-/* media/first: what a scan says of a picture, from the begin of its first slice, equals what FFmpeg
- * says of the whole first frame.
+/* media/first: the facts of a picture that a scan reads from the begin of its first slice equal
+ * FFmpeg's facts of the whole first frame.
  * Covers: core/media/scan.c core/media/units.c */
 #include "media/first.c"
 #include "media/units.c"
@@ -32,7 +32,7 @@ static mr_status write_grain(const char *path, mr_encode_options o)
     return st;
 }
 
-// The first packet and the first frame, all of it, of a decoder without settings.
+// The first packet and the whole first frame of a decoder without settings.
 typedef struct expected {
     AVFormatContext *demux;
     AVStream *stream;
@@ -109,7 +109,7 @@ static void same_facts(const char *path, const mr_clip_info *info, expected *t)
         printf("  in %s\n", path);
 }
 
-// what is left of a packet still gives a frame
+// the rest of a packet still gives a frame
 static bool gives_frame(const AVCodecParameters *of, const AVPacket *p)
 {
     const AVCodec *decoder = avcodec_find_decoder(of->codec_id);
@@ -125,7 +125,7 @@ static bool gives_frame(const AVCodecParameters *of, const AVPacket *p)
     return out;
 }
 
-/* short_one: its first packet has to be cut, to less than a tenth */
+/* short_one: its first packet is shortened to less than a tenth */
 static void compare(const char *path, bool short_one)
 {
     expected t;
@@ -193,7 +193,7 @@ static void made_clips(void)
     }
 }
 
-// clips of other readers' test folders, beside the repository
+// clips of other readers' test folders, next to the repository
 static void foreign_clips(void)
 {
     const char *folder = getenv("MOONREEL_CLIPS");
@@ -212,7 +212,7 @@ static void foreign_clips(void)
     mr_dir_list_free(names, n);
 }
 
-// whatever a packet holds, nothing is read past its end, and nothing is left of a length of its own
+// for any packet, nothing is read past its end, and no length is trusted
 static void any_bytes(void)
 {
     uint8_t extra[64] = {0};

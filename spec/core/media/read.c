@@ -1,5 +1,5 @@
-/* media/read: wanted frames equal those of a sequential decode, in every container and codec at
- * hand.
+/* media/read: requested frames equal those of a sequential decode, for each container and codec
+ * available.
  * Covers: core/media/scan.c core/media/table.c */
 #include "check.h"
 #include "clips.h"
@@ -50,14 +50,14 @@ static const subject subjects[] = {
     {"fragments.mp4", {.gop = 12, .mux_options = "movflags=frag_keyframe+empty_moov"}, 60, 0},
     {"odd_rate.mp4", {.gop = 12, .rate_num = 30000, .rate_den = 1001}, 60, 0},
     {"odd_rate.mkv", {.gop = 12, .rate_num = 24000, .rate_den = 1001}, 60, 0},
-    // frames that are built on all earlier ones, whatever their packets say
+    // frames that depend on all earlier ones, whatever their packets say
     {"moving.gif", {.codec = "gif", .pixel_format = "bgr8", .rate_num = 25}, 50, 0},
     {"moving.apng", {.codec = "apng", .pixel_format = "rgb24", .rate_num = 25}, 50, 0},
     {"still.png", {0}, 1, MR_CLIP_IMAGE},
     {"still.jpg", {0}, 1, MR_CLIP_IMAGE},
 };
 
-// random reads against all frames decoded in one go
+// random reads compared with all frames decoded in one pass
 static void compare(const char *name, const mr_clip_info *info, int first, uint64_t seed)
 {
     const char *path = clips_path(name);
@@ -88,7 +88,7 @@ static void compare(const char *name, const mr_clip_info *info, int first, uint6
         q.frames = 1 + (int)(clips_draw(&seed) % (uint64_t)(most < 12 ? most : 12));
         q.start = (int64_t)(clips_draw(&seed) %
                             (uint64_t)(info->frames - (int64_t)(q.frames - 1) * q.step));
-        // every third read spreads its frames over what there is, or over less
+        // every third read spreads its frames over the clip, or over less
         int64_t even = (int64_t)(q.frames - 1) * q.step, room = info->frames - 1 - q.start - even;
         q.spread =
             t % 3 == 2 && even ? even + (int64_t)(clips_draw(&seed) % (uint64_t)(room + 1)) : 0;
@@ -201,7 +201,7 @@ static void tiff(void)
     CHECK_FAILS(m->scan(w, clips_path("still.tiff"), 0, &info, &fault), MR_E_DECODE, "still.tiff");
 }
 
-// frame i is shown from time pts[i] on; a read by time shows the frame of that moment
+// frame i is shown from time pts[i] on; a read by time returns the frame of that moment
 static void uneven_times(void)
 {
     int64_t pts[40], at = 0;
@@ -241,8 +241,8 @@ static void uneven_times(void)
     mr_clip_info_fini(&info);
 }
 
-// whole milliseconds are not enough for 1900 frames a second: some have the same time, and all are
-// counted; a rate that no clip has is not believed
+// milliseconds are too coarse for 1900 frames a second: some have the same time, and all are
+// counted; an impossible rate is not believed
 static void repeated_times(void)
 {
     mr_clip_info info;
@@ -259,7 +259,7 @@ static void repeated_times(void)
     mr_clip_info_fini(&info);
 }
 
-// a time that is damaged: at no rate that can be written down do frames lie so far apart
+// a damaged time: frames are further apart than any rate that can be stored
 static void far_times(void)
 {
     const struct {
@@ -358,7 +358,7 @@ static void odd_aspects(void)
     }
 }
 
-// clips of other readers' test folders, beside the repository
+// clips of other readers' test folders, next to the repository
 static void foreign_clips(void)
 {
     static const struct {
@@ -413,7 +413,7 @@ static void foreign_clips(void)
             CHECK_FAILS(m->read(w, &q, all, &fault), MR_E_DECODE, "hdr");
         } else if (CHECK_OK(m->read(w, &q, all, &fault))) {
             uint64_t seed = i;
-            const char *reads = getenv("MOONREEL_READS"); // of each clip; a long run asks for more
+            const char *reads = getenv("MOONREEL_READS"); // of each clip; a long run requests more
             for (int t = 0; t < (reads ? atoi(reads) : 6); t++) {
                 q.frames = 1, q.start = (int64_t)(clips_draw(&seed) % (uint64_t)info.frames);
                 if (CHECK_OK(m->read(w, &q, part, &fault)))
@@ -423,7 +423,7 @@ static void foreign_clips(void)
         free(all);
         mr_clip_info_fini(&info);
     }
-    // its damage gives no error code, only flagged frames
+    // its damage causes no error code, only flagged frames
     mr_clip_info info;
     mr_fault fault;
     uint8_t *all = malloc(60 * 3 * 48 * 64);

@@ -103,7 +103,7 @@ static void colours_survive(void)
     CHECK_INT(mr_path_exists(clips_path("v8.webm.tmp")), 0);
 }
 
-// a PNG keeps every value
+// a PNG keeps each value
 static void pictures_are_exact(void)
 {
     enum { W = 37, H = 23 };
@@ -134,7 +134,7 @@ static void pictures_are_exact(void)
     mr_clip_info_fini(&info);
 }
 
-// one red quarter tells how a picture was turned
+// one red quarter shows how a picture was rotated
 static void orientations(void)
 {
     enum { W = 64, H = 32 };
@@ -165,14 +165,14 @@ static void orientations(void)
                 for (int x = 0; x < 2; x++) {
                     int red = back[(info.height * (2 * y + 1) / 4) * info.width +
                                    info.width * (2 * x + 1) / 4];
-                    // the corner goes where the mirrors send it; transposing leaves it in place
+                    // the corner moves as the mirrors say; transposing leaves it in place
                     CHECK_INT(red > 128, x == (orient & 1) && y == (orient >> 1 & 1));
                 }
         mr_clip_info_fini(&info);
     }
 }
 
-// a camera's note in a JPEG turns the picture the same way
+// EXIF data in a JPEG rotates the picture the same way
 static void exif_orientations(void)
 {
     enum { W = 64, H = 32 };
@@ -222,7 +222,7 @@ static void exif_orientations(void)
     mr_free(jpeg);
 }
 
-// the grey levels of two opposite corners in a square of a file, as it is cropped and not scaled
+// the grey levels of two opposite corners in a square of a file, cropped and not scaled
 static void square(const char *name, int width, int first, int last)
 {
     enum { SIDE = 64 };
@@ -245,7 +245,7 @@ static void square(const char *name, int width, int first, int last)
     mr_clip_info_fini(&info);
 }
 
-// columns 0..255 as grey levels: the crop is centred, and wide pixels count
+// columns 0..255 as grey levels: the crop is centred, and the pixel aspect counts
 static void crops(void)
 {
     enum { W = 256, H = 64 };
@@ -274,7 +274,7 @@ static void crops(void)
         square("tall.mkv", H, 96, 159);
 }
 
-// the same of a BMP, whose pixels are places in a palette: 0..255 are the levels 255..0
+// the same of a BMP, whose pixels are indices of a palette: 0..255 are the levels 255..0
 static void palette(void)
 {
     enum { W = 256, H = 64, PIXELS = 14 + 40 + 4 * W, BYTES = PIXELS + H * W };
@@ -290,8 +290,8 @@ static void palette(void)
     square("palette.bmp", W, 255 - 96, 255 - 159);
 }
 
-// a red, a green and a blue third: the middle of the picture is green, whose colours lie in planes
-// of their own, half as large
+// a red, a green and a blue third: the middle of the picture is green, whose colour planes are half
+// as large
 static void colours_of_a_crop(void)
 {
     enum { W = 192, H = 64, SIDE = 48 };
@@ -319,7 +319,7 @@ static void colours_of_a_crop(void)
     mr_clip_info_fini(&info);
 }
 
-// each filter is another one, also when the same picture was scaled by the one before
+// each filter gives another result, also when the same picture was scaled by the one before
 static void filters(void)
 {
     enum { N = 4, SIDE = 40, BYTES = 3 * SIDE * SIDE };
@@ -348,7 +348,7 @@ static void filters(void)
     mr_clip_info_fini(&info);
 }
 
-// nothing is written outside the frames, at any width; the same pixels come at any alignment
+// nothing is written outside the frames, at any width; the pixels are the same at any alignment
 static void stray_writes(void)
 {
     mr_clip_info info;

@@ -1,4 +1,4 @@
-/* op/adamw: the formula, steps that must change nothing but the gradient, and the clip. */
+/* op/adamw: the formula, steps that must change only the gradient, and the clip. */
 #include "check.h"
 #include "moonreel/op.h"
 
@@ -68,8 +68,9 @@ static void step(int isa, flat *f, double sumsq, double grad_scale, double max_n
     step_below(isa, f, sumsq, grad_scale, max_norm, INFINITY);
 }
 
-/* The formula by itself: naive row and kernel form their terms in one function. Every hyper counts
- * here: eps beside roots of its own size, weights large enough for their decay. */
+/* The formula, computed here: naive op and kernel form their terms in one function. Each
+ * hyper-parameter matters here: eps next to roots of its own size, weights large enough for their
+ * decay. */
 static void formula(int isa, double max_norm)
 {
     enum { K = 3 };
@@ -120,7 +121,7 @@ int main(void)
         step_below(isa, &most, 16, 0.5, 1, 2.01), step(isa, &any, 16, 0.5, 1);
         CHECK(memcmp(&most, &any, sizeof most) == 0 && most.p[1] != 1);
 
-        // a gradient scaled down by the clip is the gradient that was that small to begin with
+        // a gradient scaled down by the clip equals a gradient that was that small at the beginning
         flat a = start(), b = start();
         for (int i = 0; i < N; i++)
             b.g[i] *= 0.25f;

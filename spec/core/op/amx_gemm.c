@@ -1,6 +1,6 @@
-/* cpu/isa/amx_gemm: products on AMX tiles against f64 sums: tails of every dimension, several
+/* cpu/isa/amx_gemm: products on AMX tiles compared with f64 sums: tails of each dimension, several
  * blocks of the sum and chunks of columns, both layouts of both operands, all kinds of results;
- * bits for any team. With the processor's tiles where it has them, and with tiles in plain C.
+ * bits for any team. With the processor's tiles if it has them, and with tiles in plain C.
  * Covers: core/cpu/amx.c core/cpu/isa/amx_gemm.c */
 #include "tiles.h"
 

@@ -1,12 +1,11 @@
-/* op/attention, in every form (short, tiled, AMX, vectors of bf16, f64): forward and gradients
- * against sums in f64, samples without keys, keys past the end that are not numbers. Covers:
- * core/op/attention_lanes.c core/op/attention_naive.c core/op/attention_tasks.c
+/* op/attention, in each form (short, tiled, AMX, vectors of bf16, f64): forward and gradients
+ * compared with sums in f64, samples without keys, keys past the end that are nan.
+ * Covers: core/op/attention_lanes.c core/op/attention_naive.c core/op/attention_tasks.c
  * core/op/attention_tile.c core/op/attention_dots.c core/cpu/dots.h */
 #include "attentioncase.h"
 #include "cpu/cpu.h"
 
-/* What planning does not know of the processor, so that every form for bf16 that it has is
- * judged. */
+/* Hides facts of the processor from planning, so that each form for bf16 that it has is tested. */
 static enum { NOTHING, TILES_OF_AMX, ALL_BF16 } withheld;
 
 static mr_facts facts_of(int isa, int threads)
@@ -30,7 +29,7 @@ static void call_op(const char *name, int isa, mr_call *call)
     free(call->workspace);
 }
 
-enum { NAIVE = -1 }; // in the place of an instruction set: the naive row
+enum { NAIVE = -1 }; // in the place of an instruction set: the naive op
 
 static void call_naive(const char *name, mr_call *call)
 {
@@ -62,7 +61,7 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
 {
     int64_t nq = B * N * H * D, nk = B * M * H * D, no = nq / D * E, nv = nk / D * E;
     set s = set_of(N, M, t, 1);
-    // sample 0 has no keys, sample 1 some; what lies past them is no number
+    // sample 0 has no keys, sample 1 some; memory past them is nan
     int32_t len[B] = {0, (int32_t)(M - 1)};
     for (int64_t b = 0; b < B; b++)
         for (int64_t j = len[b]; j < M; j++) {
@@ -88,7 +87,7 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
     for (int64_t i = 0; i < H * N; i++)
         CHECK(s.lse[i] == -INFINITY);
 
-    // equal values at every key: the output is that value, whatever the scores and tiles
+    // equal values at each key: the output is that value, whatever the scores and tiles
     for (int64_t i = 0; i < nk; i++)
         put(s.k, i, (float)(i % 23) - 11, t);
     for (int64_t i = 0; i < nv; i++)
@@ -101,12 +100,12 @@ static void check_form(int64_t N, int64_t M, mr_dtype t, int isa)
     set_free(&s);
 }
 
-/* One heavy key before many light ones that are alike: what rounding takes of each is the same, and
- * adds up unless they are summed by themselves. */
+/* One heavy key before many light ones that are equal: the rounding error of each is the same, and
+ * adds up unless they are summed separately. */
 static void check_alike(int isa)
 {
     enum { N = 70, M = 600 };
-    // no query, so that the bias alone decides
+    // no query, so that only the bias matters
     set s = set_of(N, M, MR_F32, 0);
     for (int64_t i = 0; i < H * N; i++)
         s.bias[i * M] = 5;

@@ -1,5 +1,5 @@
-/* op/attention_amx: the AMX form with tiles in plain C, so that it is judged where the processor
- * has none: forward and gradients against sums in f64. */
+/* op/attention_amx: the AMX form with tiles in plain C, so that it is tested on processors without
+ * AMX: forward and gradients compared with sums in f64. */
 #include "tiles.h"
 
 #include "attentioncase.h"
@@ -9,7 +9,7 @@
 #define mr_attention_amx_backward backward_on_tiles_in_c
 #include "op/attention_amx.c"
 
-// scratch that holds no number until it is written
+// scratch that is nan until it is written
 static void *scratch(const mr_call *c, int64_t keys, bool backward)
 {
     size_t bytes = (size_t)attention_pad(amx_scratch(c, keys, backward).bytes, 64);
@@ -25,13 +25,13 @@ static void run(set *s, int isa, const how_case *how)
     attention_job job = {.call = &fwd, .bias = &fwd.in[4], .scale = (float)attention_scale(&fwd)};
     void *at = scratch(&fwd, s->M, false);
     for (int64_t u = 0; u < B * H; u++) {
-        // the queries of a head may be cut anywhere
+        // the queries of a head may be divided anywhere
         int64_t half = s->N / 2;
         mr_attention_amx_forward(&job, u / H, 0, u % H, 0, half, at);
         mr_attention_amx_forward(&job, u / H, 0, u % H, half, s->N, at);
     }
     free(at);
-    // two key ranges where there are as many tiles: their shares of dq are added up here
+    // two key ranges if there are as many tiles: their shares of dq are added up here
     job.call = &bwd, job.bias = &bwd.in[8];
     job.range_keys = s->M > AMX_KEYS ? attention_pad(s->M / 2, AMX_KEYS) : s->M;
     job.ranges = (s->M + job.range_keys - 1) / job.range_keys;

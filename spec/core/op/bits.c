@@ -1,6 +1,6 @@
-/* op/bits: own kernels give the same bits for any team: every row over its cases, in each
- * instruction set, with 1, 2 and 5 threads. Products and convolutions are exempt: oneDNN chooses by
- * the team. */
+/* op/bits: own kernels compute the same bits for any team: each op over its cases, in each
+ * instruction set, with 1, 2 and 5 threads. Products and convolutions are exempt, because oneDNN
+ * chooses by the team. */
 #include "cpu/cpu.h"
 #include "opcase.h"
 
@@ -38,7 +38,7 @@ static bool run(const op_case *c, double *const *values, int isa, int threads, b
             continue;
         mr_desc dense = mr_desc_dense(ctx.out[k].dtype, ctx.out[k].rank, ctx.out[k].dim);
         out[k] = buf_new(&dense, LAY_DENSE, k);
-        // accumulators lie in the place of their input: its values go along
+        // accumulators are in the place of their input: its values are copied
         int place = op->out[k].inplace - 1;
         if (op->out[k].must && c->in[place].given) {
             mr_view_copy(&out[k].view, &in[place].view);

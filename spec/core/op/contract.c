@@ -31,7 +31,7 @@ static mr_status infer(const mr_op *op, const mr_desc *const *in, const void *at
         ctx->out[i].rank = -1;
     MR_TRY(mr_op_check_dtypes(op, ctx));
     MR_TRY(op->infer(ctx));
-    // strides all zero = left to us; a row that keeps a permuted order sets them itself
+    // strides all zero = chosen here; an op that keeps a permuted order sets them itself
     for (int i = 0; i < mr_op_n_out(op); i++) {
         mr_desc *d = &ctx->out[i];
         bool set = false;
@@ -62,7 +62,7 @@ static buf exact_arg(const mr_desc *d, const double *values)
     return b;
 }
 
-/* The naive row on the values; out[k] receives dense f64. */
+/* The naive op on the values; out[k] receives dense f64. */
 static mr_status evaluate(const op_case *c, const reference *t, double *const *values,
                           double *const *out)
 {
@@ -141,7 +141,7 @@ static void reference_free(reference *t)
 /* ---- kernels ---- */
 
 typedef struct variant {
-    int isa, threads; /* isa -1: the naive row on the case's own dtypes */
+    int isa, threads; /* isa -1: the naive op on the case's own dtypes */
     bool strided, alias;
 } variant;
 
@@ -158,7 +158,7 @@ static lay strides_of(const op_case *c, int i, bool strided)
     return kind;
 }
 
-/* What the kernel says it needs before anything is made, and what it then uses: no byte more. */
+/* The workspace that the kernel requests before it runs, and what it then uses: no byte more. */
 static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v)
 {
     const mr_kernel *k = &c->op->cpu;
@@ -189,7 +189,7 @@ static mr_status run_kernel(const op_case *c, mr_call *call, const variant *v)
     return st;
 }
 
-/* Run one variant; results as dense f64 into got[]. False when it failed. */
+/* Runs one variant; results as dense f64 in got[]. False when it failed. */
 static bool run_variant(const op_case *c, const reference *t, const variant *v, double *const *got)
 {
     mr_call call = {.n_in = t->n_in, .n_out = t->n_out, .attr = t->attr, .threads = v->threads};
@@ -295,7 +295,7 @@ static void check_kernels(const op_case *c, const reference *t)
 
 /* ---- gradients ---- */
 
-/* Run a finished graph in host memory on the naive rows. bases[] are the storages. */
+/* Runs a finished graph in host memory with the naive ops. bases[] are the storages. */
 static mr_status run_graph(const mr_graph *g, unsigned char **bases)
 {
     for (int i = 0; i < mr_graph_nodes(g); i++) {
@@ -350,7 +350,7 @@ static mr_status graph_grads(const op_case *c, const reference *t, grads *gr, bo
             which[n_wrt] = i, wrt[n_wrt++] = in[i];
     }
     MR_TRY_GOTO(mr_graph_add(g, c->op->name, c->attr, c->n_attr, in, t->n_in, outs));
-    // differentiable outputs are f64 when the inputs are; a row that fixes its dtype (cast, a loss)
+    // differentiable outputs are f64 when the inputs are; an op that fixes its dtype (cast, a loss)
     // has one: the first
     bool wide = false;
     for (int k = 0; k < t->n_out; k++)
@@ -462,7 +462,8 @@ static mr_call shapes_of(const op_case *c, const reference *t, double *bytes)
     return call;
 }
 
-/* Elements whose gradient was held against finite differences, over the cases of one row. */
+/* Number of elements whose gradient was compared with finite differences, over the cases of one
+ * op. */
 static int64_t gradients_checked, gradients_wanted;
 
 static void check_gradient(const op_case *c, const reference *t)
@@ -476,7 +477,7 @@ static void check_gradient(const op_case *c, const reference *t)
     double allowed = 2e-5;
     mr_status st = graph_grads(c, t, &gr, &nothing, &allowed);
     EXPECT(st == MR_OK, "gradient: %s", last_error());
-    // no gradient is finite where the loss, which is f32, is not
+    // no gradient is finite when the loss, which is f32, is not
     if (st == MR_OK && !nothing)
         nothing = fabs(loss_of(c, t, &gr, t->in, out)) > FLT_MAX;
     // as many elements as some ten million operations allow; large cases leave this to small ones

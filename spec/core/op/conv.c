@@ -1,6 +1,6 @@
 /* op/conv: convolutions with fewer products (core/cpu/isa/winograd.c) over more squares than are
- * done at once: outputs against f64 sums, bits of any team, memory within what was planned. Covers:
- * core/cpu/conv.c core/cpu/isa/winograd.c */
+ * processed together: outputs compared with f64 sums, bits of any team, memory within the plan.
+ * Covers: core/cpu/conv.c core/cpu/isa/winograd.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 #include "cpu/winograd.h"
@@ -23,7 +23,7 @@ static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, int64_t channels, in
                           .bias = kind == MR_CONV_FORWARD};
 }
 
-/* Element [b, t, h, w, c] of what is written, summed over what it reads. */
+/* Element [b, t, h, w, c] of the output, summed over what it reads. */
 static double wanted(const mr_conv_spec *s, const void *from, const void *w, const void *bias,
                      const int64_t *at)
 {
@@ -65,7 +65,7 @@ static void run(const mr_conv_spec *s, const char *isa)
         CHECK_OK(mr_conv_new(s, &facts, &c));
         size_t bytes = mr_conv_workspace(s, &facts);
         unsigned char *work = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
-        memset(work, 0xff, bytes + 64); // what is not written is not a number
+        memset(work, 0xff, bytes + 64); // an unwritten output is nan
         out[team] = fill(n, s->type, 4);
         CHECK_OK(mr_conv_run(c, data ? NULL : from, w, data ? NULL : bias, data ? from : NULL,
                              out[team], work));
@@ -89,7 +89,7 @@ static void run(const mr_conv_spec *s, const char *isa)
     free(from), free(w), free(bias), free(out[0]), free(out[1]);
 }
 
-/* Where products of bf16 are faster than those of f32, or there is little to gain, others serve. */
+/* When products of bf16 are faster than those of f32, or there is little to gain, others serve. */
 static void ways(void)
 {
     mr_facts facts = {.isa = "avx512", .threads = 1, .bf16 = true};
@@ -98,7 +98,7 @@ static void ways(void)
     CHECK(!mr_winograd_fits(&s, &facts, &plan));
     facts.bf16_by_f32 = true;
     CHECK(mr_winograd_fits(&s, &facts, &plan));
-    // with instructions of its own bf16 takes them where frames go in pairs and channels are many
+    // with instructions of its own bf16 uses them for pairs of frames and many channels
     facts.bf16_by_f32 = false;
     mr_conv_spec wide = shape(MR_CONV_FORWARD, MR_BF16, 128, 20, 21);
     wide.kernel[0] = 3, wide.before[0] = 2, wide.in[0] = wide.out[0] = 8;
@@ -109,7 +109,7 @@ static void ways(void)
     mr_conv_spec lacking[] = {wide, wide, wide};
     lacking[0].channels = lacking[0].filters = 112;
     lacking[1].stride[1] = lacking[1].stride[2] = 2, lacking[1].out[1] = 10, lacking[1].out[2] = 11;
-    lacking[2].kernel[0] = 1, lacking[2].before[0] = 0; // nothing is saved in time
+    lacking[2].kernel[0] = 1, lacking[2].before[0] = 0; // no time is saved
     for (size_t i = 0; i < MR_COUNT(lacking); i++)
         CHECK(!mr_winograd_fits(&lacking[i], &facts, &plan));
     facts.bf16_by_f32 = true;

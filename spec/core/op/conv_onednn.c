@@ -1,5 +1,5 @@
-/* op/conv_onednn: convolutions as the library does them: what is no number goes to the outputs that
- * read it and to no other, and kernels that are larger than a frame read and write nothing else.
+/* op/conv_onednn: convolutions by the library: nan reaches only the outputs that read it, and
+ * kernels that are larger than a frame read and write nothing else.
  * Covers: core/cpu/conv_onednn.c */
 #define _GNU_SOURCE // RTLD_DEFAULT
 #include "productcase.h"
@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <math.h>
 
-enum { NONE = 0xff }; // unwritten bytes of memory: no number in any float
+enum { NONE = 0xff }; // unwritten bytes of memory: nan in any float
 
 /* The lengths of y are those of stride 1 with `after` such that the kernel fits. */
 static mr_conv_spec shape(mr_conv_kind kind, mr_dtype type, const int64_t *in,
@@ -35,7 +35,7 @@ static int64_t cells(int64_t batch, const int64_t *size)
     return batch * size[0] * size[1] * size[2];
 }
 
-/* The cell of x that tap `tap` of position p of y reads, or -1: it lies outside. */
+/* The cell of x that tap `tap` of position p of y reads, or -1: it is outside. */
 static int64_t read_by(const mr_conv_spec *s, int64_t p, int64_t tap)
 {
     int64_t positions = cells(1, s->out), at[3], rest = p % positions;
@@ -48,11 +48,11 @@ static int64_t read_by(const mr_conv_spec *s, int64_t p, int64_t tap)
     return ((p / positions * s->in[0] + at[0]) * s->in[1] + at[1]) * s->in[2] + at[2];
 }
 
-/* Run in an unwritten workspace, between bytes that stay. */
+/* Runs in an unwritten workspace, between bytes that must not change. */
 static void run(const mr_conv_spec *s, const void *x, const void *w, const void *y, void *out)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa(), 2);
-    facts.bf16_by_f32 = false; // the library's wherever it can
+    facts.bf16_by_f32 = false; // the library's whenever possible
     mr_conv *c = NULL;
     CHECK_OK(mr_conv_new(s, &facts, &c));
     size_t bytes = mr_conv_workspace(s, &facts);
@@ -65,7 +65,7 @@ static void run(const mr_conv_spec *s, const void *x, const void *w, const void 
     free(work);
 }
 
-/* It serves where it is built in and its weights fit into the room that is planned. */
+/* It serves when it is built in and its weights fit into the planned room. */
 static void serves(void)
 {
     static const int64_t in[] = {1, 4, 8}, kernel[] = {1, 3, 3}, one[] = {1, 1, 1}, before[3] = {0};
@@ -79,7 +79,7 @@ static void serves(void)
     mr_conv_library_free(without);
 }
 
-/* ---- what is no number ---- */
+/* ---- nan ---- */
 
 static void put_nan(void *x, int64_t i, mr_dtype t)
 {
@@ -89,7 +89,7 @@ static void put_nan(void *x, int64_t i, mr_dtype t)
         ((float *)x)[i] = NAN;
 }
 
-/* Outputs that are no numbers, and do not read cell `cell` of x; or that do, and are some. */
+/* Wrong outputs: nan without reading cell `cell` of x, or not nan although they read it. */
 static int strays(const mr_conv_spec *s, const void *y, int64_t cell)
 {
     int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2];
@@ -127,8 +127,8 @@ static void not_a_number(mr_dtype type, int64_t channels, const int64_t *kernel)
     free(w), free(y);
 }
 
-/* Gradients of weights that are no numbers, and do not read cell `cell` of x in channel `channel`;
- * or that do, and are some. */
+/* Wrong gradients of weights: nan without reading cell `cell` of x in channel `channel`, or not nan
+ * although they read it. */
 static int stray_gradients(const mr_conv_spec *s, const float *dw, int64_t cell, int64_t channel)
 {
     int64_t taps = s->kernel[0] * s->kernel[1] * s->kernel[2];
@@ -143,8 +143,7 @@ static int stray_gradients(const mr_conv_spec *s, const float *dw, int64_t cell,
     return n;
 }
 
-/* The pairs that bf16's instructions multiply lie along the width here: odd and even widths of y.
- */
+/* The pairs that bf16 instructions multiply are along the width here: odd and even widths of y. */
 static void gradients_of_not_a_number(mr_dtype type)
 {
     static const struct {

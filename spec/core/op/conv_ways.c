@@ -1,12 +1,13 @@
 /* op/conv_ways: convolutions and both gradients by the ways that conv.c chooses for a shape, over
- * strides, padding and rests of every size: f64 sums, the same bits by any team, memory within what
- * was planned. Covers: core/cpu/isa/depthwise.c,
- * core/cpu/isa/points.c, core/cpu/isa/narrow.c, core/cpu/isa/winograd.c */
+ * strides, padding and remainders of all sizes: f64 sums, the same bits by any team, memory within
+ * the plan.
+ * Covers: core/cpu/isa/depthwise.c, core/cpu/isa/points.c, core/cpu/isa/narrow.c,
+ * core/cpu/isa/winograd.c */
 #include "productcase.h"
 #include "cpu/conv.h"
 #include "cpu/narrow.h"
 
-enum { NONE = 0xff }; // unwritten bytes of memory: no number in any float
+enum { NONE = 0xff }; // unwritten bytes of memory: nan in any float
 
 typedef struct row {
     const char *way;
@@ -35,7 +36,7 @@ static int64_t volume(const int64_t *n)
     return n[0] * n[1] * n[2];
 }
 
-/* Sums in f64 of what is written. */
+/* Sums in f64 of the output. */
 static void sums(const mr_conv_spec *s, const void *x, const void *w, const void *y, double *out)
 {
     int64_t taps = volume(s->kernel), places = volume(s->out), C = s->channels / s->groups,
@@ -62,7 +63,7 @@ static void sums(const mr_conv_spec *s, const void *x, const void *w, const void
     }
 }
 
-/* A team as the way finds it: fewer products are taken where bf16 has none of its own. */
+/* A team as the way sees it: fewer products are used where bf16 has none of its own. */
 static mr_facts facts_of(const char *way, const char *isa, int team)
 {
     mr_facts facts = mr_cpu_facts("cpu", mr_isa_index(isa), team);
@@ -75,7 +76,7 @@ static void run(const mr_conv_spec *s, const char *expected, const char *isa, in
 {
     mr_facts facts = facts_of(expected, isa, team);
     const char *way = mr_conv_way(s, &facts);
-    // a layer that reads few channels has that way for the gradient of x
+    // a layer that reads few channels uses that way for the gradient of x
     mr_conv_kind named = s->channels > MR_NARROW_MOST ? MR_CONV_FORWARD : MR_CONV_DATA;
     CHECK(s->kind != named || (way && strcmp(way, expected) == 0));
     mr_conv *c = NULL;
@@ -139,20 +140,21 @@ static void check(const row *r, mr_conv_kind kind, mr_dtype type)
 }
 
 static const row rows[] = {
-    // every channel by itself: lines of sixteen, of four and of single places, rests of channels,
-    // kernels that reach past both ends, more zeros than the kernel reads, strides beyond it
+    // each channel by itself: lines of sixteen, of four and of single positions, remainders of
+    // channels, kernels that reach past both ends, more padding than the kernel reads, strides
+    // beyond it
     {"channels", {4, 3, 21}, {5, 5, 5}, {1, 1, 1}, {2, 2, 2}, {2, 2, 2}, 33, 33, 33},
     {"channels", {2, 6, 39}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 300, 300, 300},
     {"channels", {3, 2, 5}, {3, 1, 3}, {1, 1, 1}, {4, 3, 3}, {0, 1, 5}, 150, 150, 150},
     {"channels", {1, 4, 18}, {1, 2, 4}, {1, 1, 1}, {0, 1, 2}, {0, 0, 1}, 20, 20, 20},
     {"channels", {7, 9, 23}, {2, 3, 5}, {3, 2, 2}, {1, 1, 2}, {0, 1, 2}, 17, 17, 17},
     {"channels", {5, 8, 9}, {1, 2, 3}, {2, 3, 1}, {0, 1, 1}, {1, 0, 1}, 144, 144, 144},
-    // single places by groups: rests of places, of channels and of filters
+    // single positions by groups: remainders of positions, of channels and of filters
     {"places", {2, 7, 9}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 96, 96, 3},
     {"places", {1, 5, 10}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 35, 205, 5},
     {"places", {3, 4, 4}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 128, 6, 2},
     {"places", {1, 2, 3}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 66, 34, 2},
-    // few channels written: places by fours and one by one, rests of channels, strides
+    // few channels written: positions by fours and one by one, remainders of channels, strides
     {"few channels", {3, 10, 70}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}, 40, 3, 1},
     {"few channels", {2, 3, 9}, {1, 2, 5}, {1, 1, 1}, {0, 1, 3}, {1, 0, 4}, 64, 4, 1},
     {"few channels", {5, 6, 21}, {2, 3, 3}, {2, 1, 2}, {1, 1, 1}, {0, 1, 1}, 33, 2, 1},
@@ -160,10 +162,10 @@ static const row rows[] = {
     // few channels read: the gradient of x writes them
     {"few channels", {3, 5, 37}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}, 3, 40, 1},
     {"few channels", {2, 3, 9}, {1, 2, 5}, {1, 1, 1}, {0, 1, 3}, {1, 0, 4}, 4, 64, 1},
-    // steps of 2 x 2: squares that reach past every edge, frames outside, more zeros than are read
+    // steps of 2 x 2: squares that reach past each edge, frames outside, more padding than is read
     {"fewer products", {5, 20, 17}, {3, 3, 3}, {1, 2, 2}, {2, 1, 1}, {0, 1, 1}, 64, 80, 1},
     {"fewer products", {4, 9, 32}, {2, 3, 3}, {2, 2, 2}, {1, 0, 3}, {2, 4, 0}, 80, 64, 1},
-    // pairs of frames: an odd number of them, steps of 2 x 2, zeros before, behind and beyond
+    // pairs of frames: an odd number of them, steps of 2 x 2, padding before, after and beyond
     {"fewer products", {7, 6, 9}, {3, 3, 3}, {1, 1, 1}, {2, 1, 1}, {0, 1, 1}, 48, 32, 1},
     {"fewer products", {4, 7, 8}, {3, 3, 3}, {1, 2, 2}, {1, 1, 1}, {1, 1, 1}, 64, 80, 1},
     {"fewer products", {9, 4, 5}, {3, 3, 3}, {1, 1, 1}, {4, 1, 1}, {4, 1, 1}, 32, 48, 1},

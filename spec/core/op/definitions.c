@@ -1,5 +1,5 @@
-/* op/definitions: what a kernel and its naive row share (constants, defaults, masks, index sums),
- * which the contract therefore cannot see, against formulas written out here. */
+/* op/definitions: what a kernel and its naive op share (constants, defaults, masks, index sums),
+ * which the contract therefore cannot test, compared with formulas written here. */
 #include "check.h"
 #include "cpu/cpu.h"
 #include "moonreel/op.h"
@@ -8,7 +8,7 @@
 
 static int isa;
 
-/* Run a row whose inputs and outputs are set. */
+/* Runs an op whose inputs and outputs are set. */
 static void run(const char *name, const mr_attr *attrs, int n_attr, mr_call *c)
 {
     const mr_op *op = mr_op_find(name);
@@ -48,7 +48,7 @@ static double apart(const float *got, const double *want, int64_t n)
     return sqrt(diff / norm);
 }
 
-/* ---- norms: the default eps, beside values of its own size ---- */
+/* ---- norms: the default eps, with values of its own size ---- */
 
 enum { R = 3, C = 34 };
 
@@ -116,7 +116,7 @@ static void norms(void)
     run("layer_norm_grad", MR_NO_ATTRS,
         &(mr_call){.in = {VIEW(x, R, C), VIEW(w, C), VIEW(dy, R, C)}, .out = {VIEW(dx, R, C)}});
     AGREES;
-    // an accumulator grows by dy times the normalised row: by what the default eps makes of it
+    // an accumulator grows by dy times the normalised row, with the effect of the default eps
     float sum[C] = {0};
     double want_sum[C] = {0};
     run("layer_norm_dw", MR_NO_ATTRS,
@@ -130,7 +130,7 @@ static void norms(void)
 
 static void patches(void)
 {
-    // [2, 3, 3, 5, 6] in patches of 2 x 2 x 4: every axis ends inside a patch
+    // [2, 3, 3, 5, 6] in patches of 2 x 2 x 4: each axis ends inside a patch
     enum { B = 2, K = 3, T = 3, H = 5, W = 6, PT = 2, PH = 2, PW = 4, V = PT * PH * PW };
     enum { NT = 2, NH = 3, NW = 2, N = NT * NH * NW };
     static float x[B * K * T * H * W], tokens[B * N * K * V], back[B * K * T * H * W];

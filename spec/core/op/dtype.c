@@ -1,6 +1,6 @@
-/* op/dtype: the dtypes that rows declare bind. For every argument of every case, every dtype that
- * its text does not name is refused before infer sees it, and no kernel is chosen for f64 that it
- * does not declare: a dtype that is added to the list of dtypes reaches a kernel only by name.
+/* op/dtype: the dtypes that ops declare are binding. For each argument of each case, each dtype
+ * that its text does not name is refused before infer sees it, and no kernel is chosen for f64 that
+ * it does not declare: a new dtype in the list of dtypes reaches a kernel only by name.
  * Covers: core/cpu/op_dtype.c */
 #include "opcase.h"
 #include "moonreel/graph.h"
@@ -18,7 +18,7 @@ static int like_of(const mr_op *op, const char *type)
     return -1;
 }
 
-/* The text with the list, read as a person would. */
+/* The text with the list, as a person would read it. */
 static const char *named(const mr_op *op, const char *type)
 {
     int like = like_of(op, type);
@@ -33,7 +33,7 @@ static bool says(const mr_op *op, const char *type, mr_dtype dtype)
            (dtype == MR_F64 && (strstr(text, "f32") || strstr(text, "bf16")));
 }
 
-/* Does another given argument have to be of the same dtype as argument i? */
+/* Must another given argument have the dtype of argument i? */
 static bool tied(const op_case *c, int i)
 {
     const char *type = c->op->in[i].type;
@@ -83,7 +83,8 @@ static void every_dtype(const op_case *c)
     }
 }
 
-/* The case's own dtypes run on the kernel; with every float f64, only what declares f64 does. */
+/* The case's own dtypes run on the kernel; with all floats as f64, only kernels that declare f64
+ * run. */
 static void kernels(const op_case *c)
 {
     mr_call call = {.n_in = mr_op_n_in(c->op)};
@@ -103,7 +104,7 @@ static void kernels(const op_case *c)
         changed |= !strstr(text, "f64") && !strstr(text, "any dtype");
     }
     CHECK_INT(mr_op_kernel_fits(c->op, &call), !changed);
-    // an output of another dtype is no kernel's either
+    // an output of another dtype is not accepted by the kernel either
     const char *first = c->op->out[0].type;
     if (!strstr(named(c->op, first), " dtype")) {
         call.n_out = 1;
@@ -122,13 +123,13 @@ static void texts(const mr_op *op)
         const char *type = out < 0 ? op->in[i].type : op->out[out].type;
         if (!CHECK(mr_op_dtypes(op, type) != 0))
             printf("%s: \"%s\" names no dtypes\n", op->name, type);
-        // what an argument is like is always there
+        // an argument that another one is like is always given
         int like = like_of(op, type);
         CHECK(like < 0 || !(op->in[like].flags & MR_OPTIONAL));
     }
 }
 
-/* In a graph: the argument, the shapes and the row are named, and f64 goes to the naive row. */
+/* In a graph: the argument, the shapes and the op are named, and f64 uses the naive op. */
 static void in_graph(void)
 {
     mr_graph *g;

@@ -1,5 +1,4 @@
-/* op/dynamic8: how far the numbers that codes stand for are from those that were encoded, and what
- * encoding leaves as it is.
+/* op/dynamic8: the error of decoded numbers, and what encoding leaves unchanged.
  * Covers: core/op/dynamic8.c core/op/dynamic8.h */
 #include "check.h"
 #include "moonreel/op.h"
@@ -50,7 +49,7 @@ static void decode(int isa, bool has_sign, state *s, float *x)
 }
 
 /* Half of the widest gap of a decade, as a share of the block's largest magnitude: 0.9 of the
- * decade's top in equal parts. Numbers between a decade and the next lie in that gap. */
+ * decade's top in equal parts. Numbers between a decade and the next are in that gap. */
 static double bound(bool has_sign, double share)
 {
     int decade = DYNAMIC8_DECADES - 1;
@@ -68,7 +67,7 @@ static void near(int isa, bool has_sign)
     float x[N], y[N];
     state s = {0};
     for (int i = 0; i < N; i++) {
-        // magnitudes over seven decades, of another largest in each block
+        // magnitudes over seven decades, with another largest one in each block
         x[i] = (float)(pow(10, -7.0 * (i * 37 % BLOCK) / BLOCK) * (1 + i / BLOCK));
         x[i] = has_sign && i % 3 == 1 ? -x[i] : x[i];
     }
@@ -82,11 +81,11 @@ static void near(int isa, bool has_sign)
     }
     for (int b = 0; b < BLOCKS; b++)
         CHECK_NEAR(s.scale[b], most[b], 0);
-    // what the codes stand for is not encoded again: the scale might shrink
+    // decoded values are not encoded again: the scale might shrink
     state again = s;
     encode(isa, has_sign, y, &again);
     CHECK(memcmp(&again, &s, sizeof s) == 0);
-    // but a block in which one number is another
+    // but a block in which one number differs is
     y[BLOCK] *= 1.5f;
     encode(isa, has_sign, y, &again);
     CHECK(memcmp(again.codes, s.codes, BLOCK) == 0 && again.scale[0] == s.scale[0]);
@@ -105,8 +104,8 @@ static void map(bool has_sign)
     CHECK_NEAR(dynamic8_value(has_sign, has_sign ? 127 : 0), 0, 0);
 }
 
-/* A GPU computes codes, the CPU searches them among borders: of numbers on and beside each border,
- * and between. */
+/* A GPU computes codes, the CPU searches them among borders: numbers on each border, next to it,
+ * and between two. */
 static void codes(bool has_sign)
 {
     for (int k = 0; k < DYNAMIC8_CODES - 1; k++) {
@@ -121,7 +120,7 @@ static void codes(bool has_sign)
 }
 
 /* A first step begins with zero bytes, which stand for zeros; numbers beyond the largest float do
- * not spoil the others of their block. */
+ * not affect the others of their block. */
 static void ends(int isa)
 {
     float x[N] = {0};
@@ -136,8 +135,8 @@ static void ends(int isa)
     CHECK(isfinite(x[3]) && x[3] > 3e38f && x[4] == 0);
 }
 
-/* Roots: a number is off by twice its root's share, and numbers of fourteen decades are not zero;
- * those that the codes stand for are left as they are. */
+/* Roots: a number's error is twice its root's, and numbers of fourteen decades are not zero;
+ * decoded values stay unchanged. */
 static void roots(int isa)
 {
     float x[N] = {0}, y[N];

@@ -1,6 +1,6 @@
-/* op/formula: the text of the kernels' formulas compiled for single elements, as a CUDA compiler
- * takes it: against f64, and against the vectors of every instruction set, AVX2's bit for bit.
- * As C++ it is compiled by cuda/kernels/formula.cuh.
+/* op/formula: the text of the kernels' formulas, compiled for single elements as a CUDA compiler
+ * does it: compared with f64, and with the vectors of each instruction set, AVX2's bit for bit.
+ * cuda/kernels/formula.cuh compiles it as C++.
  * Covers: core/op/formula.h core/op/formula_float.h */
 #include "check.h"
 #include "moonreel/op.h"
@@ -90,7 +90,7 @@ static const row rows[] = {
     {"gelu_tanh_grad", gelu_grad_one, gelu_grad_exact, true, 8e-6},
 };
 
-/* Errors relative to the exact value, or to its argument where the value is small beside it: near a
+/* Errors relative to the exact value, or to its argument where the value is much smaller: near a
  * zero of a slope the terms cancel. */
 static double worst(const row *r, const float *values, float size)
 {
@@ -129,7 +129,7 @@ static void activations(float size)
     }
 }
 
-/* What lies beyond every range. */
+/* Values beyond each range. */
 static void edges(void)
 {
     CHECK(formula_exp(-INFINITY) == 0 && formula_exp(INFINITY) == INFINITY);
@@ -153,7 +153,7 @@ static void pairs(void)
     CHECK_NEAR(formula_score_grad(0.5f, 3, 1), 1, 0);
 }
 
-/* One step against the definition in f64. */
+/* One step compared with the definition in f64. */
 static void steps(void)
 {
     const formula_adam t = {.scale = 0.5f,

@@ -1,4 +1,4 @@
-/* op/loop: chunks and strided loops visit every element once; sums do not depend on the team.
+/* op/loop: chunks and strided loops visit each element once; sums do not depend on the team.
  * Covers: core/cpu/loop.c */
 #include "check.h"
 #include "cpu/cpu.h"
@@ -37,7 +37,7 @@ static void chunks(void)
 
 static void add_up(void *user, const int64_t *at, int64_t n, const int64_t *step)
 {
-    // argument 0 is the index, argument 1 the value to find there
+    // argument 0 is the index, argument 1 the expected value there
     int **data = user;
     for (int64_t i = 0; i < n; i++)
         data[0][at[0] + i * step[0]] += data[1][at[1] + i * step[1]];

@@ -1,5 +1,5 @@
-/* op/muon_amx: the rounds on tiles in plain C, so that they are judged where the processor has
- * none: what they leave against sums in f64. */
+/* op/muon_amx: the rounds on tiles in plain C, so that they are tested on processors without AMX:
+ * their results compared with sums in f64. */
 #include "tiles.h"
 
 #include "check.h"

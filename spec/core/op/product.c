@@ -1,5 +1,5 @@
-/* op/product: own kernels of every instruction set, and the way chosen on this machine, against f64
- * sums; shapes around the block sizes, transposed and padded operands, bias, accumulation.
+/* op/product: own kernels of each instruction set, and the way chosen on this machine, compared
+ * with f64 sums; shapes around the block sizes, transposed and padded operands, bias, accumulation.
  * Covers: core/cpu/product.c core/cpu/isa/gemm.c core/cpu/isa.c core/cpu/facts.c */
 #define _GNU_SOURCE // RTLD_NEXT
 #include "productcase.h"
@@ -7,7 +7,8 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 
-/* Stand before the library's: refuse when asked to, want more memory than it does. */
+/* Replace the library's functions: they refuse on request, or want more memory than the library
+ * does. */
 static bool refuse, greedy;
 int dnnl_primitive_create(void **out, const void *desc);
 int dnnl_primitive_create(void **out, const void *desc)
@@ -30,7 +31,7 @@ size_t dnnl_memory_desc_get_size(const void *desc)
     return real.at ? real.call(desc) + (greedy ? 1 << 24 : 0) : 0;
 }
 
-/* Fail instead of a run; note where results go. */
+/* Fails instead of a run, or records where results are written. */
 static bool broken;
 typedef struct argument {
     int name;
@@ -157,7 +158,7 @@ static double error(const mr_product_spec *s, const double *want, const void *c)
     return sqrt(diff / MR_MAX(norm, 1e-30));
 }
 
-static bool other_bf16; /* products of bf16 go the way that this processor does not take */
+static bool other_bf16; /* products of bf16 use a way that this processor does not choose */
 
 static void run(const shape *x, const operands *o, const double *want, const char *isa, int threads)
 {
@@ -183,14 +184,14 @@ static void run(const shape *x, const operands *o, const double *want, const cha
     if (!check_note(e <= tol))
         printf("%s, %d threads (%s): [%lld, %lld, %lld] off by %.3g, allowed %.3g\n", isa, threads,
                mr_product_how(p), (long long)x->m, (long long)x->n, (long long)x->k, e, tol);
-    // the gap between rows keeps its bytes
+    // the bytes between rows stay unchanged
     for (int64_t r = 0; r < x->m; r++)
         CHECK(get(c, r * s.c_row + x->n, x->out) == get(untouched, r * s.c_row + x->n, x->out));
     mr_product_free(p);
     free(c), free(work), free(untouched);
 }
 
-/* bf16 by instructions for f32 is the own product's, but for a few rows or columns. */
+/* bf16 by instructions for f32 is the own product's, except for a few rows or columns. */
 static void ways(void)
 {
     mr_facts facts = {.isa = "avx512", .threads = 1, .bf16 = true};
@@ -210,7 +211,7 @@ static void ways(void)
             facts.bf16_by_f32 = by_f32;
             mr_product *p = NULL;
             CHECK_OK(mr_product_new(&s, &facts, &p));
-            // without the library, or where it serves no bf16, all are the own product's
+            // without the library, or when it serves no bf16, all are the own product's
             bool own = strcmp(mr_product_how(p), "own avx512") == 0;
             CHECK(own || !(by_f32 && n >= 64));
             if (mr_cpu_bf16())
@@ -279,7 +280,7 @@ static void large(int threads)
     free(a), free(b), free(c), free(work);
 }
 
-/* Shares are equal to a few rows or columns, whatever the shape: a team waits for the largest. */
+/* Shares differ by a few rows or columns for any shape: a team waits for the largest. */
 static void shares(int64_t m, int64_t n)
 {
     enum { K = 256, THREADS = 2 };
@@ -294,7 +295,7 @@ static void shares(int64_t m, int64_t n)
     void *work = aligned_alloc(64, (mr_product_workspace(&s, &facts) + 127) & ~(size_t)63);
     atomic_store(&n_results, 0);
     CHECK_OK(mr_product_run(p, a, b, NULL, c, work));
-    // elements of C in front of the second share: rows of it, or columns of the first row
+    // elements of C before the second share: rows of it, or columns of the first row
     int64_t before = 0;
     for (int i = 0; i < MR_MIN(atomic_load(&n_results), (int)MR_COUNT(results)); i++) {
         int64_t at = ((const char *)results[i] - (const char *)c) / (int64_t)sizeof *c;
@@ -307,7 +308,7 @@ static void shares(int64_t m, int64_t n)
     free(a), free(b), free(c), free(work);
 }
 
-/* By every way of every processor that this one can stand in for. */
+/* By each way of each processor that this one can emulate. */
 static void check_shape(const shape *x)
 {
     const mr_product_spec s = spec_of(x);
@@ -321,7 +322,7 @@ static void check_shape(const shape *x)
     refuse = true;
     run(x, &o, want, best, 2);
     refuse = false;
-    // one that wants more than was planned: memory of the product's own
+    // one that wants more than planned: memory of the product's own
     greedy = true;
     run(x, &o, want, best, 2);
     greedy = false;
@@ -336,7 +337,7 @@ int main(void)
 {
     if (mr_isa() > 0)
         large(2);
-    // few rows over wide weights, rows and columns beside multiples of 64
+    // few rows over wide weights, rows and columns near multiples of 64
     shares(144, 1024), shares(192, 1024), shares(176, 768), shares(96, 1184), shares(768, 288);
     for (size_t i = 0; i < MR_COUNT(shapes); i++)
         check_shape(&shapes[i]);

@@ -1,13 +1,13 @@
-/* op/product_onednn: what the library wants for products of many shapes is what was planned, and it
- * has kernels for all of them, not its reference code.
+/* op/product_onednn: the memory that the library wants for products of many shapes is the planned
+ * one, and it has kernels for all of them, not its reference code.
  * Covers: core/cpu/product_onednn.c */
 #define _GNU_SOURCE // RTLD_DEFAULT
 #include "productcase.h"
 
 #include <dlfcn.h>
 
-/* What the library wants is within what was planned for it: where it is the way, it serves. Not
- * asked: turned A without a sum, where it may want a whole C per thread. */
+/* The library wants no more than was planned for it: when it is the way, it serves. Not tested:
+ * turned A without a sum, for which it may want a whole C per thread. */
 int main(void)
 {
     static const int64_t sizes[][3] = {

@@ -1,5 +1,6 @@
-/* op/ranks: rows that were made for other ranks than their group has are refused before anything
- * is packed or sent. Covers: core/op/exchange.c core/op/over_ranks.c core/cpu/collective.c */
+/* op/ranks: ops that were made for another number of ranks than their group has are refused before
+ * anything is packed or sent.
+ * Covers: core/op/exchange.c core/op/over_ranks.c core/cpu/collective.c */
 #include "groupcase.h"
 #include "opcase.h"
 
@@ -39,7 +40,7 @@ int main(void)
         if (!CHECK_FAILS(run(of[i][0], of[i][1], number), MR_E_USAGE,
                          "; expected 2 and 0, as in group"))
             printf("%s \"%s\"\n", of[i][0], of[i][1]);
-    // its own ranks are asked
+    // its own ranks are queried
     CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_UNSUPPORTED, "no rank is");
     mr_collective_remove(number);
     CHECK_FAILS(run("gather", "x=[4] f32 ranks=2 at=0", number), MR_E_USAGE,

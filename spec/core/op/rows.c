@@ -5,7 +5,7 @@
 
 int main(void)
 {
-    // [2, 3, 4, 5] with reversed strides, beside a dense view of another row length
+    // [2, 3, 4, 5] with reversed strides, and a dense view of another row length
     mr_desc a = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 5}),
             b = mr_desc_dense(MR_F32, 4, (int64_t[]){2, 3, 4, 7});
     a.stride[0] = 5, a.stride[1] = 10, a.stride[2] = 30, a.stride[3] = 1;

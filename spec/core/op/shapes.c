@@ -1,5 +1,5 @@
-/* op/shapes: what rows say of shapes alone, before anything is computed: which arguments do not fit
- * together, in words; shapes of results; operations; bytes of a workspace.
+/* op/shapes: facts that ops derive from shapes alone, before anything is computed: errors of
+ * arguments that do not match; shapes of results; operations; bytes of a workspace.
  * Covers: core/op/linear.c core/op/linear.h core/op/linear_f8.c core/op/quantise_f8.c
  * core/op/conv3d.c core/op/attention.c */
 #include "cpu/cpu.h"
@@ -44,7 +44,7 @@ static mr_status shapes_of(const char *name, const char *text, shapes *s)
 #define DY_X  DY_X_SCALED(1, 1)
 #define DY_X2 "dy=[2,3,20] f32 x=[2,3,33] f32 "
 
-/* What the gradient of attention reads, but for lse. */
+/* The inputs of attention's gradient, except lse. */
 #define ATTENDED                                                                                   \
     "q=[2,3,5,4,16] f32 k=[2,3,7,4,16] f32 v=[2,3,7,4,16] f32 o=[2,3,5,4,16] f32 "                 \
     "do=[2,3,5,4,16] f32 "
@@ -210,7 +210,7 @@ static void operations(void)
         if (!CHECK_NEAR(mr_op_cost(s.c.op, &s.call).flop, counted[i].flop, 0))
             printf("%s \"%s\"\n", counted[i].op, counted[i].text);
     }
-    // what was quantised is not read, nor what its gradients will read
+    // the quantised source is not read, nor what its gradients will read
     double bytes = 3 * 32 + 4 + 48 * 32 + 4 + 2 * 48 + 2 * 3 * 48;
     CHECK_OK(shapes_of("linear_f8",
                        X_W "b=[48] bf16 x_t=[32,16] f8_e4m3 w_t=[32,48] f8_e4m3 x_of=[3,32] bf16 "
@@ -231,11 +231,11 @@ static void rows(void)
         {{MR_F32, 3, {2, 3, 5}, {15, 5, 1}}, {6, 5, 5, false}},
         {{MR_F32, 3, {2, 3, 5}, {24, 8, 1}}, {6, 5, 8, false}},
         {{MR_F32, 3, {2, 3, 5}, {30, 8, 1}}, {6, 5, 5, true}},
-        // the step of a single row, and of a dimension of 1, says nothing
+        // the step of a single row, and of a dimension of 1, has no meaning
         {{MR_F32, 2, {1, 5}, {99, 1}}, {1, 5, 5, false}},
         {{MR_F32, 3, {2, 1, 5}, {8, 99, 1}}, {2, 5, 8, false}},
         {{MR_F32, 1, {5}, {1}}, {1, 5, 5, false}},
-        // one row again and again
+        // one row repeated
         {{MR_F32, 2, {4, 5}, {0, 1}}, {4, 5, 5, true}},
         {{MR_F32, 2, {0, 5}, {5, 1}}, {0, 5, 5, false}},
     };
@@ -256,7 +256,7 @@ static size_t workspace(const char *op, const char *text)
     return s.c.op->cpu.workspace(&s.call, &facts);
 }
 
-/* Operands of 8 bits are widened in pieces: more rows take no more memory. */
+/* Operands of 8 bits are widened in pieces: more rows need no more memory. */
 static void pieces(void)
 {
     CHECK_INT(workspace("linear_f8", "x=[300,32] f8_e4m3 x_scale=[1] f32 w=[48,32] f8_e4m3 "

@@ -1,4 +1,4 @@
-/* op/special: what vec.h promises at the edges, through rows, in every instruction set. */
+/* op/special: what vec.h promises for special values, through ops, in each instruction set. */
 #include "check.h"
 #include "moonreel/op.h"
 

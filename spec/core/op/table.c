@@ -1,4 +1,4 @@
-/* op/table: rows by name, nearest names, attributes with defaults, limits and errors.
+/* op/table: ops by name, nearest names, attributes with defaults, limits and errors.
  * Covers: core/cpu/op_table.c */
 #include "check.h"
 #include "moonreel/op.h"
@@ -15,7 +15,7 @@ static void names(void)
     CHECK(mr_op_at(mr_op_count()) == NULL);
     CHECK_STR(mr_op_nearest("rms_nrom"), "rms_norm");
     CHECK_STR(mr_op_nearest("gelu"), "silu");
-    // hidden rows are not offered
+    // hidden ops are not proposed
     CHECK(strcmp(mr_op_nearest("silu_grad"), "silu_grad") != 0);
     CHECK_INT(mr_op_n_in(mr_op_find("linear")), 3);
     CHECK_INT(mr_op_n_out(mr_op_find("attention")), 2);

@@ -1,5 +1,6 @@
-/* op/threads: every chunk once, whoever takes it: teams of all sizes, members asleep, late or never
- * given, more of them than processors, loops in loops and beside each other, in a child, cut short.
+/* op/threads: each chunk runs once, on any thread: teams of all sizes, members that sleep, come
+ * late or were never created, more of them than processors, nested and concurrent loops, in a
+ * child, interrupted.
  * Covers: core/cpu/threads.c */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,8 +17,8 @@
 
 enum { N = 1000, MOST = 40 };
 
-static atomic_int granted = INT_MAX;          /* threads that the system still gives */
-static atomic_bool slow;                      /* whoever waits for others may come late */
+static atomic_int granted = INT_MAX;          /* threads that the system still creates */
+static atomic_bool slow;                      /* a thread that waits for others may come late */
 static atomic_int woken, was_in[MOST], draws; /* members; of each: loops that it was in */
 
 static int start(pthread_t *id, const pthread_attr_t *attr, void *(*body)(void *), void *user)
@@ -46,7 +47,7 @@ static void leave(int me, atomic_uint *gate)
     atomic_fetch_sub(gate, 1);
 }
 
-/* The team's file, with what it asks of the system, and leaving a loop, in the spec's hands. */
+/* The team's file, whose calls of the system and end of a loop the spec controls. */
 #undef atomic_fetch_sub_explicit
 #define pthread_create                            start
 #define sched_yield                               give_way
@@ -62,7 +63,7 @@ static void leave(int me, atomic_uint *gate)
 #include <stdlib.h>
 #include <sys/wait.h>
 
-/* So often something is looked for that comes at once where all is right. */
+/* How often the spec checks for an event that comes at once if all is right. */
 enum { PATIENCE = 3000 };
 static void nap(void)
 {
@@ -89,7 +90,7 @@ static void chunk(void *user, int64_t begin, int64_t end, int worker)
     atomic_fetch_sub(&s->busy[worker], 1);
 }
 
-/* Elements that were not visited `times` times, and whatever else was wrong. */
+/* Number of elements that were not visited `times` times, and other errors. */
 static int wrong(const seen *s, int64_t n, int times)
 {
     int bad = s->bad;
@@ -129,7 +130,7 @@ static void few_chunks(void)
             }
 }
 
-/* Between loops: nothing, less than what a member waits, and long enough for it to sleep. */
+/* Between loops: no time, less than a member waits, and long enough for it to sleep. */
 static void pauses(void)
 {
     static const long ns[] = {0, 200000, 6000000};
@@ -157,7 +158,7 @@ static void count(void *user, int64_t begin, int64_t end, int worker)
     atomic_fetch_add((atomic_int *)user, (int)(end - begin));
 }
 
-/* Members that sleep are woken: all are in the loop at once. */
+/* Members that sleep are woken: all are in the loop at the same time. */
 typedef struct meeting {
     atomic_int here, met;
 } meeting;
@@ -183,7 +184,7 @@ static void at_once(void)
     }
 }
 
-/* More loops than the gate can tell apart: those that wait see the next one all the same. */
+/* More loops than the gate can distinguish: waiting members see the next one nevertheless. */
 static void many_loops(void)
 {
     atomic_int ran = 0;
@@ -194,7 +195,7 @@ static void many_loops(void)
     at_once();
 }
 
-/* Threads that are not given, all of them, then all but one; once given, they are there. */
+/* Threads that cannot be created: all of them, then all but one; later they can be. */
 static void short_of_threads(void)
 {
     for (int given = 0; given < 2; given++) {
@@ -212,8 +213,8 @@ static void short_of_threads(void)
     CHECK_INT(pool.size, 3);
 }
 
-/* Those who are not in the team stay outside: one that is put aside there would keep the caller
- * waiting. Here all are woken by a loop of two, which is over when the others sleep again. */
+/* Threads outside the team stay outside: one that is suspended there would keep the caller waiting.
+ * Here all are woken by a loop of two, which is over when the others sleep again. */
 static void until_asleep(int members)
 {
     for (int i = 0; i < PATIENCE && atomic_load(&pool.asleep) < members; i++)
@@ -382,7 +383,7 @@ static void child(int threads)
     CHECK_INT(status, 0);
 }
 
-/* Made while the team is in a loop, by a thread beside it and by one inside. */
+/* Created while the team is in a loop, by a concurrent thread and by one inside. */
 typedef struct parents {
     atomic_int here, done;
 } parents;
@@ -428,7 +429,7 @@ static void stop(void *user, int64_t begin, int64_t end, int worker)
         sched_yield();
 }
 
-/* Each member ends what it is in and takes nothing more. */
+/* Each member ends its current chunk and takes nothing more. */
 static void stopped(void)
 {
     for (int threads = 1; threads <= 3; threads += 2) {
@@ -445,7 +446,7 @@ int main(void)
     short_of_threads();
     outside();
     signals_of_members();
-    // what follows would wait long for members that are not there
+    // what follows would wait long for members that are missing
     if (check_failed)
         return check_done();
     for (int late = 0; late < 2; late++) {
