@@ -3,7 +3,7 @@
 #define MR_ADAMROWS_H
 #include "moonreel/exec.h"
 
-/* What AdamW keeps; the last row, averages, may be left out. */
+/* The regions of AdamW; the last one, averages, may be left out. */
 static const mr_region adam_rows[] = {
     {.name = "grad", .dtype = MR_F32},
     {.name = "master", .dtype = MR_F32, .role = MR_ROLE_MASTER, .prefix = "master."},

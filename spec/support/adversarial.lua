@@ -1,5 +1,5 @@
---- A recipe's words for the smallest training of an autoencoder with a discriminator on the demo's
--- clips: `model` is hunyuan_vae or dc_ae.
+--- Words of the command line for the smallest training of an autoencoder with a discriminator on
+-- the demo's clips: `model` is hunyuan_vae or dc_ae.
 local demo_data = dofile "spec/support/demo_data.lua"
 
 local MODELS = {

@@ -1,8 +1,8 @@
---- A discriminator that learns from the demo's clips and from the same clips blurred (means of 3 x
--- 3 pixels): how many held-out clips it takes for more real than their blurred copies. Measures; no
--- spec runs it. Use: moonreel spec/support/adversary_full.lua [STEPS [DROPOUT [SEED|train]]]; SEED:
--- of first weights, order and dropout; with `train` the blurred clips are what comes back of an
--- autoencoder that trains against it.
+--- A discriminator that learns to distinguish the demo's clips from the same clips blurred (means
+-- of 3 x 3 pixels): how many held-out clips it judges as more real than their blurred copies. A
+-- measurement; no spec runs it. Usage: moonreel spec/support/adversary_full.lua [STEPS [DROPOUT
+-- [SEED|train]]]; SEED: of first weights, order and dropout; with `train` the blurred clips are
+-- the output of an autoencoder that trains against it.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -26,7 +26,7 @@ local words = require "spec.support.adversarial"
 local DROPOUT <const> = tonumber(arg[2] or 0.1)
 local STEPS <const>, BATCH <const>, FRAMES <const>, SIDE <const> = tonumber(arg[1] or 300), 8, 4, 32
 local SEED <const> = math.tointeger(tonumber(arg[3])) or 1
-local SETTLE <const> = 60 -- batches behind the last update
+local SETTLE <const> = 60 -- batches after the last update
 local SHAPE <const> = { BATCH, FRAMES, 3, SIDE, SIDE }
 local SIZES <const> = { ["32px"] = { pixels = SIDE * SIDE, aspects = { { 1.0, SIDE, SIDE } } } }
 
@@ -38,7 +38,7 @@ local function clips_of(out, seed)
   return dir .. ".mrx"
 end
 
--- call f with every whole batch of clips
+-- calls f with each whole batch of clips
 local function each_batch(path, epochs, f)
   local index <close> = data.open(path)
   local loader <close> = data.loader { index = index, epochs = epochs, seed = SEED,
@@ -67,8 +67,8 @@ end
 
 local function mean(v) return (ops.mean(v, { axes = { 1 } })) end
 
--- Held-out clips, and the share of them that it takes for more real than others: lines of {than
--- what, by its running numbers, by those of each batch, as it trains}.
+-- Held-out clips, and the share of them that it judges as more real than others: lines of {the
+-- others, by its running statistics, by those of each batch, as in training}.
 local function score(params, run, net, auto, held)
   local g = G.graph(params)
   local sharp, blurred, x = sharp_and_blurred(g)
@@ -123,7 +123,7 @@ local function alone(path, held)
     prog:set("epoch", T.from({ 1 }, { batch.epoch }, "i32"))
     prog:run()
     net:remember(run, prog:get("moments"):reshape { -1 }:totable())
-    -- the last batches tell the running numbers of the weights as they are at the end
+    -- the last batches set the running statistics of the final weights
     if step <= STEPS then
       update:step { lr = 5e-4, beta1 = 0.9, beta2 = 0.98, eps = 1e-8, weight_decay = 0,
         max_norm = 1, step = step, grad_scale = 1 / BATCH }

@@ -1,6 +1,6 @@
---- Bakes the recipes that it is given and tells what each child used: a list of {exit, message,
--- output | settings, cpu_s, peak_bytes}. A program of its own, because Linux counts what the
--- starting process had in memory as the child's.
+--- Bakes the given recipes and reports the resources of each child: a list of {exit, message,
+-- output | settings, cpu_s, peak_bytes}. It is a program of its own, because Linux counts the
+-- memory of the starting process as the child's.
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"

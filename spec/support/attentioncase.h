@@ -1,5 +1,5 @@
-/* Attention against sums in f64 written out here, with their own idea of the default scale, of
- * lengths and of the softmax. */
+/* Attention compared with sums in f64 that are computed here, with a default scale, lengths and a
+ * softmax of their own. */
 #ifndef MR_ATTENTIONCASE_H
 #define MR_ATTENTIONCASE_H
 #include "check.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 enum { B = 2, H = 2, D = 24, E = 40 };
-/* What a case asks for beside its sizes; scale 0: the row's default. */
+/* A case in addition to its sizes; scale 0: the op's default. */
 typedef struct how_case {
     const int32_t *len;
     double scale;
@@ -55,7 +55,7 @@ static void set_free(set *s)
         free(all[i]);
 }
 
-/* Differences of one result from its oracle, summed up for a relative L2 error. */
+/* Differences of one result from its oracle, added up for a relative L2 error. */
 typedef struct sums {
     double diff, norm;
 } sums;
@@ -102,8 +102,8 @@ static void calls_of(const set *s, const how_case *how, const void *attr, mr_cal
                      .threads = 2};
 }
 
-/* What attention and its gradients are, for one head of one sample; g[] are the differences of o,
- * dq, dk, dv and lse. What it gives to the bias is added to dbias [N, M]. */
+/* Attention and its gradients for one head of one sample; g[] are the differences of o, dq, dk, dv
+ * and lse. Its part of the bias gradient is added to dbias [N, M]. */
 static void oracle(const set *s, const how_case *how, int64_t b, int64_t h, double *dbias,
                    sums g[6])
 {
@@ -134,7 +134,7 @@ static void oracle(const set *s, const how_case *how, int64_t b, int64_t h, doub
             sum += p[j] = exp(p[j] - max);
         for (int64_t j = 0; j < M; j++)
             p[j] /= sum;
-        // the gradient's row is given the output as it was stored
+        // the gradient op gets the output as it was stored
         for (int64_t e = 0; e < E; e++)
             mean += (double)at(s->dy, o0 + i * wide + e, t) * at(s->o, o0 + i * wide + e, t);
         compare(&g[4], s->lse[(b * H + h) * N + i], max + log(sum));
@@ -170,7 +170,7 @@ static void oracle(const set *s, const how_case *how, int64_t b, int64_t h, doub
 /* Forward and backward of the set; `isa` is the caller's. */
 typedef void runner(set *s, int isa, const how_case *how);
 
-/* Different values everywhere, none in the bias and in results; `size` is that of q and k. */
+/* Different values everywhere; the bias and the results are zero; `size` is that of q and k. */
 static set set_of(int64_t N, int64_t M, mr_dtype t, float size)
 {
     int64_t nq = B * N * H * D, nk = B * M * H * D, nb = H * N * M;
@@ -189,7 +189,7 @@ static set set_of(int64_t N, int64_t M, mr_dtype t, float size)
     return s;
 }
 
-/* `size` of q and k sets how large the scores are. */
+/* `size` of q and k sets the size of the scores. */
 static void check_values(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
                          how_case how, float size)
 {
@@ -215,8 +215,8 @@ static void check_values(runner *run, int isa, const char *name, int64_t N, int6
         free(dbias);
     }
     for (int i = 0; i < 5 + how.dbias; i++) {
-        // f32: scores of a few hundred are off by 2e-5 each, and so are their exponentials.
-        // bf16: results are rounded, probabilities and score gradients may be before that
+        // f32: scores of a few hundred have errors of 2e-5 each, and so have their exponentials.
+        // bf16: results are rounded; probabilities and score gradients may be rounded before that.
         double e = sqrt(g[i].diff / g[i].norm), f32 = size > 2 ? 3e-4 : 5e-6;
         double allowed = t == MR_F32 || i > 3 ? f32 : 1.0 / 256;
         if (!check_note(e <= allowed))
@@ -229,8 +229,8 @@ static void check_values(runner *run, int isa, const char *name, int64_t N, int6
     set_free(&s);
 }
 
-/* A NaN is seen in what it reaches: a query in its row, a key in all rows, a value
- * in its element of all rows, a bias in one row; also where a query sees that key alone. */
+/* A NaN reaches these results: a query its row, a key all rows, a value its element of all rows, a
+ * bias one row; also when a query attends to that key alone. */
 static void check_broken(runner *run, int isa, const char *name, int64_t N, int64_t M, mr_dtype t,
                          bool alone)
 {
@@ -256,8 +256,8 @@ static void check_broken(runner *run, int isa, const char *name, int64_t N, int6
     }
 }
 
-/* Short sequences, and such that meet several tiles of keys and of queries, without lengths too;
- * `gradients` of a bias where the form has them. */
+/* Short sequences, and ones with several tiles of keys and of queries, also without lengths;
+ * `gradients` of a bias if the form has them. */
 static void check_all_values(runner *run, int isa, const char *name, mr_dtype t, bool gradients)
 {
     static const int64_t sizes[][2] = {{5, 7}, {33, 40}, {70, 300}, {130, 600}};

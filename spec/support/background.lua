@@ -1,5 +1,5 @@
---- Programs that run beside a spec, each in a session of its own. What a spec leaves running,
--- because an assertion failed or by its nature, is gone after stop().
+--- Programs that run in parallel with a spec, each in a session of its own. stop() ends all
+-- programs that a spec leaves running, by a failed assertion or by design.
 local base = require "moonreel.core.base"
 local process = require "moonreel.core.process"
 
@@ -7,10 +7,10 @@ local background = {}
 
 local WAIT_S <const> = 120
 
--- sessions that were begun
+-- sessions that were started
 local sessions = {}
 
---- Begin a program; its output and errors go to a file, which is there, and empty, when this
+--- Starts a program; its output and errors go to a file, which exists and is empty when this
 -- returns.
 ---@param log string     path
 ---@param ... string     words of the command line
@@ -22,11 +22,11 @@ function background.start(log, ...)
   sessions[#sessions + 1] = tonumber(done.output)
 end
 
---- Wait for what a function finds.
----@param what string      of what is awaited, for the error
+--- Waits until a function returns a value.
+---@param what string      of the awaited thing, for the error
 ---@param log string       file that the error shows
----@param find function    returns it, or nil as long as it is not there
----@param wait_s number|nil how long it may take to come
+---@param find function    returns it, or nil while it is missing
+---@param wait_s number|nil the longest wait
 function background.await(what, log, find, wait_s)
   local began = base.now_s()
   while true do
@@ -41,7 +41,7 @@ function background.await(what, log, find, wait_s)
   end
 end
 
--- the session of a process; nil: it is gone, or dead and not collected
+-- the session of a process; nil: it is gone, or a zombie
 local function session_of(pid)
   local good, text = pcall(base.read_file, ("/proc/%s/stat"):format(pid))
   local state, session = (good and text or ""):match "%) (%a) %d+ %d+ (%d+)"
@@ -58,11 +58,11 @@ local function pids_of(session)
   return pids
 end
 
---- The processes of the program that was begun last.
+--- The processes of the program that was started last.
 ---@return string[] pids
 function background.pids() return pids_of(sessions[#sessions]) end
 
--- end all processes of a session; false: there were none
+-- ends all processes of a session; false: there were none
 local function kill(session)
   local pids = pids_of(session)
   if #pids > 0 then
@@ -71,7 +71,7 @@ local function kill(session)
   return #pids > 0
 end
 
---- End what is left of all that were begun.
+--- Ends what remains of all programs that were started.
 function background.stop()
   for _, session in ipairs(sessions) do
     while kill(session) do

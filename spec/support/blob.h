@@ -1,4 +1,4 @@
-/* Bytes that grow, to build files with. Use: blob b = {0}; puts_to(&b, "{}"); ... blob_free(&b); */
+/* A growing buffer for building files. Use: blob b = {0}; puts_to(&b, "{}"); ... blob_free(&b); */
 #ifndef MR_BLOB_H
 #define MR_BLOB_H
 #include <stdint.h>
@@ -34,7 +34,7 @@ static inline void blob_free(blob *b)
     free(b->data);
     *b = (blob){0};
 }
-/* `drop` bytes at `at` become n others. */
+/* Replaces `drop` bytes at `at` by n others. */
 static inline void splice(blob *b, size_t at, size_t drop, const void *data, size_t n)
 {
     blob out = {0};
@@ -46,7 +46,7 @@ static inline void splice(blob *b, size_t at, size_t drop, const void *data, siz
 }
 static inline void write_blob(const char *path, const blob *b)
 {
-    // a fresh file each time: some file systems wait for the disk when one is written over
+    // a new file each time: some file systems wait for the disk when one is overwritten
     remove(path);
     FILE *f = fopen(path, "wb");
     if (b->n)

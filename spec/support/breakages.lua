@@ -1,12 +1,12 @@
---- The lists of breakages in scripts/mutate.d: read one, apply a breakage to a text. The form of a
--- list is reported in scripts/README.md.
+--- The lists of breakages in scripts/mutate.d: reads one, and applies a breakage to a text.
+-- scripts/README.md describes the form of a list.
 local base = require "moonreel.core.base"
 
 local breakages = {}
 
 local KINDS = { ctest = true, lua = true, program = true }
 
---- Rooms that have a list, in order.
+--- Rooms with a list, in order.
 ---@return string[]
 function breakages.rooms()
   local rooms = {}
@@ -18,7 +18,7 @@ end
 
 --- The breakages of a list.
 ---@param text string  the list
----@param name string  what errors call it
+---@param name string  its name in errors
 ---@return table[]  title, file, old, new (texts), specs: list of {kind = "lua", "ctest" or
 ---   "program", words}
 function breakages.parse(text, name)
@@ -74,11 +74,11 @@ function breakages.read(room)
   return breakages.parse(base.read_file(path), path)
 end
 
---- A text with a breakage in it.
+--- A text to which a breakage is applied.
 ---@param text string
 ---@param breakage table  of breakages.parse, or a mutant of spec/support/mutants.lua
----@return string|nil  nil when the text to replace does not stand exactly once
----@return integer     how often it stands
+---@return string|nil  nil unless the text to replace occurs exactly once
+---@return integer     number of occurrences
 function breakages.apply(text, breakage)
   local count, from, start, stop = 0, 1, breakage.first, breakage.last
   if start then

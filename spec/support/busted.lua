@@ -2,8 +2,9 @@
 -- ...`. busted itself is Debian's lua-busted; this file only starts it and adds the summary line.
 local base, process = require "moonreel.core.base", require "moonreel.core.process"
 
--- What several files of specs want lies here, made by the first that asks for it. scripts/test
--- names one place for all folders; else it goes with this process (summary.lua).
+-- Data that several files of specs share is in this folder; the first that needs it makes it.
+-- scripts/test sets one folder for all rooms; otherwise it is removed with this process
+-- (summary.lua).
 if not os.getenv "MOONREEL_SPEC_SHARED" then
   local place = os.tmpname()
   os.remove(place)

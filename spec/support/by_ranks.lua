@@ -1,15 +1,15 @@
---- Save a checkpoint of a run once more, as several ranks save it: each holds a range or a box of
--- every tensor, in a file of its own.
+--- Saves a checkpoint of a run once more, as several ranks save it: each has a range or a box of
+-- each tensor, in a file of its own.
 local ckpt = require "moonreel.ckpt"
 local run = require "moonreel.run"
 
 local by_ranks = {}
 
--- what the saver writes itself
+-- fields that the saver writes itself
 local own = { schema = true, kind = true, run = true, fence = true, step = true, written = true,
   world = true }
 
--- the share of a rank: of every other tensor with several columns a box of these, else a range
+-- the part of a rank: of every other tensor with several columns a box of these, else a range
 local function cut(t, number, rank, ranks)
   local size, columns = t.bytes, t.shape[#t.shape] or 0
   local n = size == 0 and 0 or 1
@@ -17,7 +17,7 @@ local function cut(t, number, rank, ranks)
     n = n * length
   end
   size = n > 0 and size // n or 0
-  local function at(of, r) return of * r * r // (ranks * ranks) end  -- shares of all sizes
+  local function at(of, r) return of * r * r // (ranks * ranks) end  -- parts of all sizes
   if number % 2 == 1 or #t.shape < 2 or columns < ranks * ranks then
     local from, to = at(n, rank), at(n, rank + 1)
     return { range = { from, to } }, t.data:sub(from * size + 1, to * size), to - from
@@ -46,7 +46,7 @@ local function shares(tensors, rank, ranks)
   return rows
 end
 
---- Write step `step` of a run again, by `ranks` ranks.
+--- Writes step `step` of a run again, by `ranks` ranks.
 ---@param run_dir string
 ---@param step integer
 ---@param ranks integer

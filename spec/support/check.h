@@ -1,6 +1,6 @@
-/* Asserts of the C specs: print file, line and both values, count, and fail the program at the end.
- * Each returns whether it passed. Use: int main(void) { CHECK_INT(f(1), 2); return check_done();
- * } */
+/* Asserts of the C specs. They print file, line and both values, count failures, and fail the
+ * program at the end. Each returns whether it passed. Use: int main(void) { CHECK_INT(f(1), 2);
+ * return check_done(); } */
 #ifndef MR_CHECK_H
 #define MR_CHECK_H
 #include "moonreel/base.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This many failures show what is wrong; a broken loop would print without end. */
+/* This many failures are enough to read; a broken loop would print without end. */
 enum { CHECK_MOST_FAILED = 1000 };
 
-/* Counted by all threads of a spec. The emulator of GPUs has no atomics of the thread sanitizer,
- * by which it watches. */
+/* Counted by all threads of a spec. The GPU emulator lacks the atomics that the thread sanitizer
+ * watches. */
 static int check_passed, check_failed;
 static __attribute__((noinline, unused, no_sanitize_thread)) int check_count(int *n, int more)
 {

@@ -31,7 +31,7 @@ static inline void case_fill(int64_t step)
         case_b[i] = case_value(step, 1, i);
 }
 
-/* What a device would do: give a range of its bytes. */
+/* A device's part: copies a range of its bytes. */
 static mr_status case_copy(void *user, void *dst, int64_t offset, int64_t n)
 {
     memcpy(dst, (const char *)user + offset, (size_t)n);
@@ -55,7 +55,7 @@ static inline void case_items(mr_ckpt_item items[CASE_ITEMS])
     items[3] = (mr_ckpt_item){.name = "step", .dtype = MR_ST_I64, .rank = 0, .data = &case_step};
 }
 
-/* Save a step and wait for its end. */
+/* Saves a step and waits for its end. */
 static inline mr_status case_save(mr_saver *saver, int64_t step)
 {
     mr_ckpt_item items[CASE_ITEMS];
@@ -66,7 +66,7 @@ static inline mr_status case_save(mr_saver *saver, int64_t step)
     return mr_saver_wait(saver, 30);
 }
 
-/* Damage the shard of a step below the run `dir`. */
+/* Damages the shard of a step below the run `dir`. */
 static inline void case_flip_last_byte(const char *dir, int64_t step)
 {
     char path[800], base[700];
@@ -97,7 +97,7 @@ static inline bool case_exact(mr_ckpt *c)
     return same;
 }
 
-/* A clock whose pauses take no time: their sum, and what happens meanwhile. */
+/* A clock whose pauses take no time: their sum, and events during them. */
 static int64_t case_slept_ns;
 static void (*case_meanwhile)(void);
 static void case_sleep(int64_t ns)
@@ -114,7 +114,7 @@ static inline void case_clock(void)
     mr_clock_replace(&clock);
 }
 
-/* A fresh empty run directory; lent. */
+/* A new empty run directory; lent. */
 static inline const char *case_dir(const char *name)
 {
     static char dir[512];

@@ -1,4 +1,4 @@
-/* Clips for specs: frames that carry their number as bars, and a folder that goes away. */
+/* Clips for specs: frames that show their number as bars, and a folder that is removed. */
 #ifndef MR_SPEC_CLIPS_H
 #define MR_SPEC_CLIPS_H
 #include "moonreel/media.h"
@@ -27,7 +27,7 @@ static inline uint64_t clips_draw(uint64_t *seed)
     return *seed = MR_MIX(*seed, 1);
 }
 
-/* The number a decoded frame [3][h][w] shows; -1 when a bar is neither dark nor light. */
+/* The number that a decoded frame [3][h][w] shows; -1 when a bar is neither dark nor light. */
 static inline int bars_read(const uint8_t *rgb, int h, int w)
 {
     int n = 0;
@@ -40,7 +40,7 @@ static inline int bars_read(const uint8_t *rgb, int h, int w)
     return n;
 }
 
-/* Write `frames` numbered frames; pts NULL: one after the other. */
+/* Writes `frames` numbered frames; pts NULL: one after the other. */
 static inline mr_status bars_write(const mr_media *m, const char *path, mr_encode_options o,
                                    int frames, const int64_t *pts)
 {
@@ -64,7 +64,7 @@ static inline void clips_clean(void)
 {
     mr_dir_remove(clips_folder);
 }
-/* A fresh folder, removed at exit. */
+/* A new folder, removed at exit. */
 static inline const char *clips_dir(void)
 {
     if (clips_folder[0])
@@ -75,7 +75,7 @@ static inline const char *clips_dir(void)
     atexit(clips_clean);
     return clips_folder;
 }
-/* How many of its names start so. */
+/* How many of its names start with this text. */
 static inline int clips_count(const char *start)
 {
     char **names;
@@ -91,7 +91,7 @@ static inline int clips_count(const char *start)
 static inline const char *clips_path(const char *name)
 {
     static char path[8][256];
-    static unsigned at; // several threads ask
+    static unsigned at; // several threads call it
     char *p = path[__atomic_fetch_add(&at, 1, __ATOMIC_RELAXED) % 8];
     snprintf(p, sizeof path[0], "%s/%s", clips_dir(), name);
     return p;

@@ -1,4 +1,4 @@
-/* A folder of clips that tell their number, and what specs of ingest and of loading do with it. */
+/* A folder of clips that show their number, for specs of ingest and of loading. */
 #ifndef MR_SPEC_CLIPSET_H
 #define MR_SPEC_CLIPSET_H
 #include "check.h"
@@ -8,7 +8,7 @@
 
 enum { CLIPS = 26 };
 
-/* Folder "set": clip i has 8 + i frames, every sixth is a still; captions lie beside them. */
+/* Folder "set": clip i has 8 + i frames, every sixth is a still; captions are next to them. */
 static inline bool clipset_make(const mr_media *m)
 {
     char name[64], text[64];
@@ -45,7 +45,7 @@ static inline mr_status clipset_ingest(const char *from, const char *to, int thr
     return st;
 }
 
-/* How often a file holds a text; -1: there is none. */
+/* How often a file contains a text; -1: there is no file. */
 static inline int clipset_count(const char *path, const char *what)
 {
     char *text;
@@ -60,10 +60,10 @@ static inline int clipset_count(const char *path, const char *what)
 }
 
 /* In the I/O table: Ctrl-C at some of the reads. */
-static atomic_int clipset_reads; // below 0: nothing is interrupted
+static atomic_int clipset_reads; // below 0: no read is interrupted
 static inline ssize_t clipset_pread(int fd, void *buf, size_t n, int64_t at)
 {
-    // further and further apart, so that the work comes to an end
+    // at growing distances, so that the work ends
     int now = clipset_reads < 0 ? 0 : ++clipset_reads;
     if (now >= 8 && (now & (now - 1)) == 0)
         mr_interrupt_set(true);

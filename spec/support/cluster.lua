@@ -1,6 +1,6 @@
---- Hosts that are this one: a folder with a host file and a remote shell that starts the helper
--- here. A host named down-* cannot be reached, one named mute-* says nothing, one named chatty-*
--- prints other things first.
+--- Hosts that are all this computer: a folder with a host file and a remote shell that starts the
+-- helper here. A host named down-* cannot be reached, one named mute-* sends nothing, one named
+-- chatty-* prints other text first.
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
@@ -29,7 +29,7 @@ function cluster.new(list)
   return dir
 end
 
---- Run code as a script of the ranks of all hosts; what they print and say, the exit code.
+--- Runs code as a script of the ranks of all hosts; returns their output and the exit code.
 ---@param dir table
 ---@param code string
 ---@param more string|nil  fields of launch.run, as Lua

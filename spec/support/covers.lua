@@ -1,7 +1,8 @@
---- Which specs hold a source file: the one at the mirrored path (core/data/order.c:
+--- Which specs cover a source file: the one at the mirrored path (core/data/order.c:
 -- spec/core/data/order.c; lua/moonreel/text/table.lua: spec/lua/text/table_spec.lua), and those
--- whose head says `Covers:` and names it. A star stands for any name, and so does NAME: a star
--- behind a slash would open a comment in C. A name without a folder has that of the one before it.
+-- whose head says `Covers:` and names it. A star stands for any name, and so does NAME, because a
+-- star after a slash would open a comment in C. A name without a folder has that of the one before
+-- it.
 local base = require "moonreel.core.base"
 local files = require("spec.support.sources").files
 
@@ -27,8 +28,8 @@ local function named(path)
   return list
 end
 
---- What all specs say that they cover.
----@return table[]  {spec: its path, word: what it names, pattern: of the paths that are meant}
+--- The sources that all specs cover.
+---@return table[]  {spec: its path, word: the name in its head, pattern: of paths}
 function covers.read()
   local list = {}
   local specs = files("spec/lua", "_spec%.lua$", files("spec/cuda", "%.cp*$",

@@ -1,5 +1,5 @@
-/* A stand-in for cuDNN: it knows shapes, and refuses a convolution whose operands, workspace or
- * factors are not what a real one would take. Eleven filters: it has no algorithm.
+/* A substitute for cuDNN: it knows shapes, and refuses a convolution whose operands, workspace or
+ * factors cuDNN would not accept. Eleven filters: it has no algorithm.
  * Licence: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ int cudnnSetConvolutionMathType(void *conv, int math)
     return conv && math == MATH ? 0 : BAD;
 }
 
-// do y, of x and w, have the shapes that belong together?
+// do y, of x and w, have matching shapes?
 static int fits(const thing *x, const thing *w, const thing *y, const thing *conv)
 {
     if (x->rank != w->rank || x->rank != y->rank || x->rank != conv->rank + 2)

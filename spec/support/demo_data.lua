@@ -1,5 +1,5 @@
 --- The demo's clips and index in a scratch directory: demo_data.path() -> NAME.mrx. They are made
--- once for all specs (MOONREEL_SPEC_SHARED, see busted.lua) and copied for each file of them.
+-- once for all specs (MOONREEL_SPEC_SHARED, see busted.lua) and copied for each file of specs.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local process = require "moonreel.core.process"
@@ -8,7 +8,7 @@ local demo_data = {}
 
 local made = {}
 
---- Run this program with arguments; raises when it fails.
+--- Runs this program with arguments; raises when it fails.
 ---@return string output
 function demo_data.moonreel(...)
   local result = process.run({process.program(), ...}, "",
@@ -20,7 +20,7 @@ function demo_data.moonreel(...)
   return result.output
 end
 
---- A scratch directory that lives as long as the process wants it.
+--- A scratch directory that lives as long as the process.
 function demo_data.scratch()
   local dir = os.tmpname()
   os.remove(dir)
@@ -28,7 +28,7 @@ function demo_data.scratch()
   return dir
 end
 
--- one process makes them, others that want them meanwhile wait for it
+-- one process makes them, others that need them meanwhile wait for it
 local MAKE = [[
 test -e "$1" || {
   "$0" datasets/demo/build.lua "$1.new/clips" 1 $2 &&
@@ -56,7 +56,7 @@ end
 
 function demo_data.path() return path("demo", "6") end
 
---- The same of clips of 18 frames: Open-Sora 1.2 trains on videos of 17 and more, of longer ones.
+--- The same with clips of 18 frames: Open-Sora 1.2 trains on videos of 17 and more, of longer ones.
 function demo_data.long_path() return path("long", "18") end
 
 --- The newest run directory of a name.
@@ -79,7 +79,7 @@ function demo_data.newest(outputs, name)
   return ckpt.open(ckpt.dir(dir, ckpt.steps(dir)[1]))
 end
 
---- Remove what path() and long_path() made.
+--- Removes the files of path() and long_path().
 function demo_data.remove()
   for _, dir in pairs(made) do
     os.execute("rm -r '" .. dir .. "'")

@@ -1,4 +1,4 @@
-/* A plug-in for specs, libmoonreel_cuda.so: a device that only says which one it is. Licence:
+/* A plug-in for specs, libmoonreel_cuda.so: a device that only reports its name. Licence:
  * Apache-2.0 */
 #include "moonreel/exec.h"
 

@@ -15,7 +15,7 @@
 typedef enum fault_kind {
     FAULT_NONE,
     FAULT_ERRNO,      /* operation `at` fails with `err`, once */
-    FAULT_FULL,       /* from operation `at` on nothing new fits: ENOSPC until cleared */
+    FAULT_FULL,       /* from operation `at` on the disk is full: ENOSPC until cleared */
     FAULT_SHORT,      /* operation `at`, when it is a write or read, does half of it */
     FAULT_DIE_BEFORE, /* the process ends just before or just after operation `at` */
     FAULT_DIE_AFTER
@@ -117,7 +117,7 @@ static int fault_fsync(int fd)
     (void)fd;
     FAULT_DO(false, int, 0);
 }
-/* A close that reports failure has closed the descriptor all the same. */
+/* A close that reports failure has still closed the descriptor. */
 static int fault_close(int fd)
 {
     int closed = fault_real.close(fd);

@@ -95,7 +95,7 @@ int fsync(int fd)
     return fails(counted) ? -1 : REAL(fsync)(fd);
 }
 
-/* A close that fails has closed the file. */
+/* A close that fails has still closed the file. */
 int close(int fd)
 {
     bool bad = fails(is_counted_fd(fd));

@@ -1,4 +1,4 @@
---- A folder for one spec: write files into it, run the program in it, remove it at the end.
+--- A folder for one spec: writes files into it, runs the program in it, removes it at the end.
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 
@@ -6,7 +6,7 @@ local folder = {}
 local Folder = {}
 Folder.__index = Folder
 
---- Make an empty folder.
+--- Makes an empty folder.
 function folder.new()
   local path = os.tmpname()
   os.remove(path)
@@ -14,7 +14,7 @@ function folder.new()
   return setmetatable({ path = path }, Folder)
 end
 
---- Make a folder with another in it, which a function writes.
+--- Makes a folder with another in it, which a function writes.
 ---@param write fun(path: string, ...)  weights.t5, weights.clip of datasets.demo
 ---@param ... any       for it
 ---@return table        the outer folder
@@ -26,7 +26,7 @@ function folder.around(write, ...)
   return self, path
 end
 
---- Write a file below it; gives the full path.
+--- Writes a file below it; returns the full path.
 function Folder:write(name, text)
   local path = self.path .. "/" .. name
   local parent = name:match("^(.*)/[^/]*$")
@@ -37,7 +37,7 @@ function Folder:write(name, text)
   return path
 end
 
---- Write a safetensors file with the parameters of a table in f32; gives the full path.
+--- Writes a safetensors file with the parameters of a table in f32; returns the full path.
 ---@param name string
 ---@param params mr.Params
 ---@param value_of fun(p: table, i: integer): mr.Tensor  for rows of params:list()
@@ -51,8 +51,8 @@ function Folder:write_weights(name, params, value_of)
   return path
 end
 
---- The same with random weights that keep values about as large as they are; biases and scales of
--- norms are `small` times those of a normal distribution.
+--- The same with random weights that preserve the size of values; biases and scales of norms are
+-- `small` times those of a normal distribution.
 function Folder:random_weights(name, params, small)
   return self:write_weights(name, params, function(p, i)
     local t = T.new("f32", p.shape)
@@ -61,7 +61,7 @@ function Folder:random_weights(name, params, small)
   end)
 end
 
---- Bake a recipe text in this process.
+--- Bakes a recipe text in this process.
 ---@param text string
 ---@param overrides table|nil
 function Folder:bake(text, overrides)
@@ -69,7 +69,7 @@ function Folder:bake(text, overrides)
     overrides, { child = false })
 end
 
---- The error that baking a text gives: code and text, the folder's path left out.
+--- The error of baking a text: code and text, without the folder's path.
 function Folder:fault(text, overrides)
   local ok, problem = pcall(self.bake, self, text, overrides)
   if ok then
@@ -86,14 +86,14 @@ function Folder:fault(text, overrides)
   return type(problem) == "table" and problem.exit or "no code", message
 end
 
---- Remove it with everything inside.
+--- Removes it with all files.
 function Folder:remove()
   os.execute("rm -rf '" .. self.path .. "'")
 end
 
 Folder.__close = Folder.remove
 
---- Run a command of the program; gives stdout, stderr and the exit code.
+--- Runs a command of the program; returns stdout, stderr and the exit code.
 ---@param words string  as a shell reads them
 ---@param before string|nil  variables or `cd DIR &&`
 function folder.moonreel(words, before)

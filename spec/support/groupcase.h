@@ -1,5 +1,5 @@
-/* A group of ranks in which this one alone is real: what it is told of calls that a device carries
- * is counted. */
+/* A group of ranks in which only this one is real: it counts the reports about calls that a device
+ * carries out. */
 #ifndef MR_GROUPCASE_H
 #define MR_GROUPCASE_H
 #include "check.h"
@@ -7,14 +7,14 @@
 
 typedef struct group_case {
     int begun, ended, given_up;
-    mr_status why;    /* of the last giving up */
+    mr_status why;    /* of the last report of a failure */
     mr_carried last;  /* the call that began last */
-    double waited_s;  /* as the last look was told */
+    double waited_s;  /* the last reported state */
     size_t broadcast; /* bytes of the last one */
-    mr_status lost;   /* what looking after the others finds */
+    mr_status lost;   /* result of a check for lost ranks */
 } group_case;
 
-// the first rank's bytes, whoever asks
+// the first rank's bytes, for any caller
 static inline mr_status group_case_broadcast(void *user, void *data, size_t bytes)
 {
     ((group_case *)user)->broadcast = bytes;
@@ -46,7 +46,7 @@ static inline void group_case_ends(void *user, const mr_carried *call)
     ((group_case *)user)->ended++;
 }
 
-// calls that no device carries are not made
+// calls that no device carries out are not made
 static inline mr_status group_case_run(void *user, mr_collective what, mr_dtype dtype, void *x,
                                        int64_t count)
 {

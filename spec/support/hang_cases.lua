@@ -1,6 +1,6 @@
---- Ways in which a rank stops going on, for watched launches (spec/lua/life/hang_spec.lua) and the
--- program that their ranks run (hang_program.lua): a list of {kind, phase, rank}, in an order of
--- its own for each launch.
+--- Ways in which a rank hangs, for watched launches (spec/lua/life/hang_spec.lua) and the program
+-- that their ranks run (hang_program.lua): a list of {kind, phase, rank}, in an order of its own
+-- for each launch.
 return function(launch, ranks)
   local list = {}
   local function add(kind, phase)
@@ -9,8 +9,8 @@ return function(launch, ranks)
   for _, phase in ipairs(require("moonreel.life.watch").phases) do
     add("stop", phase)   -- SIGSTOP
   end
-  add("sleep", "load")   -- a decoder that does not come back
-  add("lock", "persist") -- a call of the system that blocks
+  add("sleep", "load")   -- a decoder that does not return
+  add("lock", "persist") -- a system call that blocks
   add("slow", "forward") -- a rank that takes longer than the others
   -- another order for each launch
   for i = #list, 2, -1 do

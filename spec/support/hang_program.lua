@@ -1,5 +1,5 @@
---- What a rank of a watched launch does: steps with all phases, and in some of them what its cases
--- say. Words: a folder, the number of the launch.
+--- The program of a rank of a watched launch: steps with all phases, and in some of them the hangs
+-- of its cases. Arguments: a folder, the number of the launch.
 local base = require "moonreel.core.base"
 local comm = require "moonreel.comm"
 local core = require "moonreel.core.life"
@@ -12,7 +12,7 @@ local world = comm.world()
 local rank = world:rank()
 local cases = dofile "spec/support/hang_cases.lua"(launch, world:size())
 
--- the page of this launch, once rank 0 has said which run it is
+-- the page of this launch, once rank 0 has published its run
 if rank == 0 then
   base.make_dir(folder .. "/" .. launch)
   core.set_run("0123456789abcdef", folder .. "/" .. launch, 1)
@@ -58,7 +58,7 @@ local function run_step(case)
   end
 end
 
--- has it been seen? Rank 0 asks for all, which make as many steps
+-- was it reported? Rank 0 checks for all, which make as many steps
 local function report(case)
   local seen = rank == 0 and base.exists(case.release) and 1 or 0
   return world:all_reduce(T.from({ 1 }, { seen })):item() > 0
@@ -74,7 +74,7 @@ local function run_case(i, case)
   until case.kind ~= "slow" or report(case)
 end
 
--- the last one ends the launch, on all ranks and without a word
+-- the last one ends the launch, on all ranks and without a message
 for i, case in ipairs(cases) do
   if not pcall(run_case, i, case) then
     os.exit(6)

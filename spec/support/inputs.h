@@ -1,4 +1,4 @@
-/* The rows of a source, taken one after the other. */
+/* The rows of a source, read one after another. */
 #ifndef MR_SPEC_INPUTS_H
 #define MR_SPEC_INPUTS_H
 #include "check.h"
@@ -8,7 +8,7 @@ enum { INPUTS_MAX = 400 };
 static index_input inputs[INPUTS_MAX];
 static index_pack input_texts[INPUTS_MAX];
 
-/* All rows of a source that has ended; they stay until the next call. */
+/* All rows of a source that has ended; they stay valid until the next call. */
 static inline void inputs_take(index_source *s)
 {
     for (uint64_t i = 0; i < s->n && i < INPUTS_MAX; i++)
@@ -16,7 +16,7 @@ static inline void inputs_take(index_source *s)
             return;
 }
 
-/* The row with this path, of those that were taken last. */
+/* The row with this path, of those that were read last. */
 static inline const index_input *inputs_at(const index_source *s, const char *path)
 {
     static const index_input none = {.path = "?", .text = "?", .fault = "?", .class = "?"};

@@ -1,5 +1,5 @@
---- Folders of runs as a training leaves them, without training: settings, a journal of made-up
--- lines, a lock.
+--- Folders of runs as a training leaves them, made without training: settings, a journal of
+-- artificial lines, a lock.
 local json = require "moonreel.core.json"
 local run = require "moonreel.run"
 
@@ -38,10 +38,10 @@ function made_run.text(lines)
   return #texts > 0 and table.concat(texts, "\n") .. "\n" or ""
 end
 
---- A run below a folder of the specs.
+--- Makes a run below a folder of the specs.
 ---@param dir table         of spec.support.folder
 ---@param name string
----@param lines table[]|nil of the journal; nil: there is none yet
+---@param lines table[]|nil of the journal; nil: no journal yet
 ---@param fields string|nil of the recipe, as Lua; false: no settings
 ---@return string path
 function made_run.make(dir, name, lines, fields)
@@ -54,7 +54,7 @@ function made_run.make(dir, name, lines, fields)
   if lines then
     dir:write(name .. "/journal.jsonl", made_run.text(lines))
   end
-  -- taken and given back, as by a launch that has ended
+  -- taken and released, as by a launch that has ended
   run.lock(path):close()
   return path
 end

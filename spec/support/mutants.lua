@@ -1,19 +1,19 @@
---- Mutants of a source in C, CUDA or Lua: its text with one thing changed. They come in the order
--- of the text, so that a seed draws the same ones anywhere. Kinds:
---   operator   another one stands there, or a sign or a negation goes
+--- Mutants of a source in C, CUDA or Lua: its text with one change. They come in the order of the
+-- text, so that a seed draws the same ones on any machine. Kinds:
+--   operator   is replaced by another one, or a sign or a negation is removed
 --   constant   a number is one more or one less, true is false
 --   condition  is negated
---   operand    goes with its operator, is one more or one less, or becomes a constant
---   statement  goes, or an element of a list
--- Comments, texts and lines of the preprocessor stay, and assertions of C, and what only nvcc
--- compiles: no spec sees it.
+--   operand    is removed with its operator, is one more or one less, or becomes a constant
+--   statement  is removed, or an element of a list
+-- Comments, strings, preprocessor lines, assertions of C, and code that only nvcc compiles are not
+-- changed, because no spec can see them.
 local tokens = dofile "spec/support/tokens.lua"
 
 local mutants = {}
 
 local NONE = {}
 local COMPARISONS = { c = "< <= > >= == !=", lua = "< <= > >= == ~=" }
--- what stands instead of an operator of two operands, and of other words
+-- replacements of binary operators and of other words
 local OPERATORS = { ["&&"] = "||", ["||"] = "&&", ["and"] = "or", ["or"] = "and", ["+"] = "-",
   ["-"] = "+", ["*"] = "/", ["/"] = "*", ["//"] = "*", ["%"] = "/", ["<<"] = ">>", [">>"] = "<<",
   ["&"] = "|", ["|"] = "&", ["^"] = "*" }
@@ -24,13 +24,13 @@ for word in (COMPARISONS.c .. " ~="):gmatch "%S+" do
 end
 local LOGICAL = { ["&&"] = true, ["||"] = true, ["and"] = true, ["or"] = true }
 local CHOICE = { ["?"] = true, [":"] = true }
--- after what a whole expression begins, and constants that stand instead
+-- tokens before which a whole expression begins, and constants that replace it
 local BEFORE = { ["="] = true, [","] = true, ["("] = true, ["["] = true, ["{"] = true,
   ["return"] = true, ["if"] = true, ["elseif"] = true, ["while"] = true, ["until"] = true,
   ["in"] = true }
 local VALUES = { c = "0 1", lua = "nil 0 1 true false" }
 
--- mutants of a text while they are gathered
+-- collects the mutants of a text
 local Source = {}
 Source.__index = Source
 
@@ -81,7 +81,7 @@ function Source:negate(from, to)
     .. (self:is_single(from, to) and part or "(" .. part .. ")"))
 end
 
--- of tokens [first, last] only [from, to] stay; brackets around a single operand go too
+-- of tokens [first, last] only [from, to] stay; brackets around a single operand are removed too
 function Source:keep(first, last, from, to)
   local bracket, before = self.list[first - 1] or NONE, self.list[first - 2] or NONE
   if bracket.word == "(" and bracket.mate == last + 1 and not before.ends
@@ -109,7 +109,7 @@ function Source:word(i, t)
   end
 end
 
--- what is left and right of an operator: nearest, and all of the same level
+-- the operands left and right of an operator: the nearest, and all of the same level
 function Source:operands(i, t)
   local from, to = tokens.reach(self.list, i, -1, t.level), tokens.reach(self.list, i, 1, t.level)
   local near = tokens.reach(self.list, i, -1, t.level + 1)
@@ -133,7 +133,7 @@ function Source:choice(i)
   self:negate(from, i - 1)
 end
 
--- the expression behind a token, where it is not a name that gets a value
+-- the expression after a token, unless it is a name that gets a value
 function Source:expression(i, t)
   local to = tokens.reach(self.list, i, 1)
   local after = (self.list[to + 1] or NONE).word
@@ -147,7 +147,7 @@ function Source:expression(i, t)
   end
 end
 
--- a call becomes one of its arguments; an element of a list goes, and an argument of Lua
+-- a call becomes one of its arguments; an element of a list is removed, and an argument in Lua
 function Source:elements(i, mate, called)
   local first, from = tokens.reach(self.list, i, -1, 99), i + 1
   while called and not self.list[first].begins and not self.list[first].opens do
@@ -169,11 +169,11 @@ function Source:elements(i, mate, called)
   end
 end
 
---- Every mutant of a text.
+--- All mutants of a text.
 ---@param text string
 ---@param language string  "c" or "lua"
----@return table[]  {kind, from, to: places of tokens, first, last: the bytes that go, new: what
----   stands there instead, line}
+---@return table[]  {kind, from, to: indices of tokens, first, last: the replaced bytes, new: the
+---   replacement, line}
 function mutants.of(text, language)
   local self = setmetatable({ text = text, language = language, list = tokens.of(text, language),
     found = {}, seen = {} }, Source)
@@ -201,7 +201,7 @@ function mutants.of(text, language)
   return self.found
 end
 
---- Random members of a list, each once, and each kind as often: the same for the same seed.
+--- Random elements of a list, each once, and each kind as often: the same for the same seed.
 ---@param list table[]  of mutants.of
 ---@param seed integer
 ---@return fun(): table|nil  the next one
@@ -232,10 +232,10 @@ function mutants.draws(list, seed)
   end
 end
 
--- words of C for the same number
+-- spellings in C of the same number
 local SAME = { ["false"] = "0", NULL = "0", MR_OK = "0", ["true"] = "1" }
 
---- The mutant that makes of a text what another change makes of it, but for spaces and comments.
+--- The mutant that equals another change of a text, except for spaces and comments.
 ---@param text string
 ---@param changed string   the text with that change
 ---@param language string  "c" or "lua"
@@ -245,7 +245,7 @@ function mutants.same(text, changed, language)
   local function word(t)
     return language == "c" and SAME[t.word] or t.word
   end
-  -- how many tokens are the same from the beginning, and from the end
+  -- the number of equal tokens at the beginning, and at the end
   local most, head, tail = math.min(#old, #new), 0, 0
   while head < most and word(old[head + 1]) == word(new[head + 1]) do
     head = head + 1

@@ -34,7 +34,7 @@ static inline fuzz_rounds fuzz_start(uint64_t usual)
 }
 
 static uint64_t fuzz_state = 1;
-/* Whether there is another round of kind k, whose draws depend on nothing before it. */
+/* Is there another round of kind k? Its random numbers depend on no earlier round. */
 static inline bool fuzz_next(fuzz_rounds *r, uint64_t k)
 {
     if (r->seconds > 0 ? mr_now_s() >= r->end : r->n >= r->most)
@@ -44,7 +44,7 @@ static inline bool fuzz_next(fuzz_rounds *r, uint64_t k)
     return true;
 }
 
-/* ---- draws and changes ---- */
+/* ---- random numbers and changes ---- */
 
 static inline uint32_t draw(uint32_t below)
 {
@@ -52,7 +52,7 @@ static inline uint32_t draw(uint32_t below)
     return (uint32_t)(fuzz_state >> 33) % below;
 }
 
-/* One change; `words` are pieces that mean something to the reader. */
+/* One change; `words` are pieces that have a meaning for the reader. */
 static inline void change(blob *b, const char *const *words, uint32_t n_words)
 {
     static const uint64_t numbers[] = {0,           1,           7,          255,       0x7fffffff,
@@ -73,7 +73,7 @@ static inline void change(blob *b, const char *const *words, uint32_t n_words)
     case 4: splice(b, at, strlen(word) < left ? strlen(word) : left, word, strlen(word)); break;
     case 5: memcpy(b->data + at, &number, wide < left ? wide : left); break;
     case 6: memset(b->data + at, (int[]){0, 255, 0x80, '"'}[draw(4)], n); break;
-    case 7: // a piece once more, elsewhere
+    case 7: // a piece once more, at another place
         memcpy(copy, b->data + at, n);
         splice(b, draw((uint32_t)b->n), 0, copy, n);
         break;

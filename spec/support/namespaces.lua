@@ -1,6 +1,6 @@
---- Two hosts, a and b, as network namespaces of this machine, each with its own name and its own
--- shared memory; a remote shell that enters them. They are 10.77.0.1 and 10.77.0.2, joined by one
--- link, va in a and vb in b. No rights are needed where users may make namespaces.
+--- Two hosts, a and b, as network namespaces of this computer, each with its own name and shared
+-- memory, and a remote shell that enters them. They are 10.77.0.1 and 10.77.0.2, joined by one
+-- link, va in a and vb in b. No privileges are needed where users may make namespaces.
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
 
@@ -32,7 +32,7 @@ at b link set vb up
 exec "$@" 2>&1
 ]]
 
---- Run words in a place where a and b are hosts; nil and why where that cannot be.
+--- Runs words with a and b as hosts; returns nil and why when the system does not allow it.
 ---@param words string[]
 ---@param rsh string|nil  path of the remote shell
 ---@return table|nil done  as of process.run

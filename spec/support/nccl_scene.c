@@ -1,8 +1,8 @@
-/* A stand-in for NCCL that plays a scene: MOONREEL_NCCL names it, NCCL_SCENE holds words. It writes
- * its calls, one a line, to the file NCCL_LOG.
- *   version=N   its number (22809)       joins=N   the first N looks find a communicator on its way
- *   fails=N     from the N-th look on communicators fail
- *   wrong=NAME  the last word: the function of that line takes no call
+/* A substitute for NCCL that plays a scene: MOONREEL_NCCL names it, NCCL_SCENE holds words. It
+ * writes its calls, one a line, to the file NCCL_LOG.
+ *   version=N   its number (22809)       joins=N   the first N queries find a communicator joining
+ *   fails=N     from the N-th query on communicators fail
+ *   wrong=NAME  the last word: the function of that line accepts no call
  * Licence: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>

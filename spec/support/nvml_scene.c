@@ -142,6 +142,6 @@ SAID int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *out
     *n = strstr(scene(), "crowd") ? 1000 : strstr(scene(), "alone") ? 0 : 1;
     memcpy(out, &one, sizeof one);
     if (*n > room)
-        return INSUFFICIENT_SIZE; // what is in the table then means nothing
+        return INSUFFICIENT_SIZE; // the table has no meaning then
     return report();
 }

@@ -1,4 +1,4 @@
-/* Contract cases of op rows: "x=[2,7,64]/any f32 -4..4 w=[64] f32 eps=1e-5 axes={0,1} rtol=1e-5"
+/* Contract cases of ops: "x=[2,7,64]/any f32 -4..4 w=[64] f32 eps=1e-5 axes={0,1} rtol=1e-5"
  * becomes descs, value ranges and attributes; buffers with awkward strides and guards around
  * them. */
 #ifndef MR_OPCASE_H
@@ -57,7 +57,7 @@ static inline bool case_attr(op_case *c, const char *name, const char *value)
     return true;
 }
 
-/* False (and a printed reason) when the text is not a case of this row. */
+/* False (and a printed reason) when the text is not a case of this op. */
 static inline bool case_parse(const mr_op *op, const char *text, op_case *c)
 {
     static char buf[1024];
@@ -128,8 +128,8 @@ typedef struct buf {
 } buf;
 
 /* `d` with memory laid out by `kind`: rows padded, or dimensions in another order with gaps.
- * `which` numbers the arguments of a call: each gets strides of its own, so that a kernel that
- * walks one argument with the strides of another is seen. */
+ * `which` numbers the arguments of a call. Each gets strides of its own, so that a kernel that
+ * reads one argument with the strides of another is detected. */
 static inline mr_desc lay_out(const mr_desc *d, lay kind, int which)
 {
     mr_desc out = *d;
@@ -148,10 +148,10 @@ static inline mr_desc lay_out(const mr_desc *d, lay kind, int which)
     return out;
 }
 
-/* Mark the elements, of w bytes, from dimension `at` on, and let them hold no number. */
+/* Marks the elements, of w bytes, from dimension `at` on, and sets them to nan. */
 static inline void touch(buf *b, const mr_desc *d, size_t w, int at, size_t offset)
 {
-    bool line = at + 1 == d->rank && d->stride[at] == 1; // they lie side by side
+    bool line = at + 1 == d->rank && d->stride[at] == 1; // they are adjacent
     for (int64_t i = 0; at < d->rank && !line && i < d->dim[at]; i++)
         touch(b, d, w, at + 1, offset + (size_t)(i * d->stride[at]));
     if (at < d->rank && !line)
@@ -162,8 +162,8 @@ static inline void touch(buf *b, const mr_desc *d, size_t w, int at, size_t offs
     memset(b->mem + first, 0xFF, bytes);
 }
 
-/* Elements start off the 64-byte grid unless the layout is dense, and hold no number: whoever reads
- * one before it is written shows it. `which` as in lay_out. */
+/* Elements start off the 64-byte grid unless the layout is dense, and are nan, so that a kernel
+ * that reads one before it is written is detected. `which` as in lay_out. */
 static inline buf buf_new(const mr_desc *d, lay kind, int which)
 {
     buf b = {0};
@@ -195,7 +195,7 @@ static inline double *case_values(const case_arg *a)
     int64_t n = mr_desc_count(&a->desc);
     double *x = malloc(sizeof *x * (size_t)MR_MAX(n, 1));
     for (int64_t i = 0; i < n; i++) {
-        // no number, or an infinite one, comes as itself
+        // nan and infinite values are kept
         double u = a->hi > a->lo ? a->lo + (a->hi - a->lo) * case_uniform() : a->lo;
         switch (a->desc.dtype) {
         case MR_F64: x[i] = u; break;
@@ -217,8 +217,8 @@ static inline mr_view dense_f64(const mr_desc *d, double *values)
     return (mr_view){values, mr_desc_dense(MR_F64, d->rank, d->dim)};
 }
 
-/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, and so do two that are no numbers;
- * any other non-finite value counts as 1e30. */
+/* sqrt(sum (a-b)^2 / sum b^2); equal infinities count as equal, and so do two nan; any other
+ * non-finite value counts as 1e30. */
 static inline double rel_error(const double *a, const double *b, int64_t n)
 {
     double diff = 0, norm = 0;

@@ -1,10 +1,10 @@
-/* What the contracts of the CPU's kernels and of CUDA's share: how a failure is reported, how near
- * is near. */
+/* Shared by the contracts of CPU and CUDA kernels: how a failure is reported, and the
+ * tolerances. */
 #ifndef MR_OPCONTRACT_H
 #define MR_OPCONTRACT_H
 #include "opcase.h"
 
-// the row and case at hand
+// the op and case at hand
 static const char *where = "";
 #define EXPECT(cond, ...)                                                                          \
     do {                                                                                           \
@@ -24,11 +24,10 @@ static const char *last_error(void)
 
 /* Relative L2 error allowed of one output, by its own dtype.
  *
- * bf16: a stored value is off by 2^-9 of itself at most, and the operands of a product inside the
- * kernel may have been rounded once more: 2^-8.
- * f32: sums of f32 in another order than naive's. Inputs of bf16 do not count: naive sees the same
- * rounded values.
- * A row says more with its reason (tol_reason), a case with rtol=. */
+ * bf16: a stored value has an error of at most 2^-9 of itself, and the operands of a product inside
+ * the kernel may have been rounded once more: 2^-8. f32: sums of f32 in another order than naive's.
+ * Inputs of bf16 do not count: naive gets the same rounded values. An op may allow more with its
+ * reason (tol_reason), a case with rtol=. */
 static double tolerance(const op_case *c, const mr_desc *out)
 {
     if (c->rtol > 0)

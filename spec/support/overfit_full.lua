@@ -1,6 +1,6 @@
---- One clip, as often as it takes: how well a small autoencoder gives it back, in dB.
--- Measures; no spec runs it.
--- Use: moonreel spec/support/overfit_full.lua [dc_ae|hunyuan_vae [STEPS]]
+--- How well a small autoencoder reconstructs a single clip after this many steps, in dB. A
+-- measurement; no spec runs it. Usage: moonreel spec/support/overfit_full.lua [dc_ae|hunyuan_vae
+-- [STEPS]]
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -24,7 +24,7 @@ local kind <const> = TYPES[type_name]
 local STEPS <const>, WARMUP <const> = tonumber(arg[2] or kind.steps), 50
 local FRAMES <const>, SIDE <const>, LATENT <const> = kind.frames, 32, 16
 
--- a red disc that goes right over a grey slope
+-- a red disc that moves right over a grey slope
 local function clip()
   local values = {}
   for t = 0, FRAMES - 1 do
@@ -50,7 +50,7 @@ local step = program.new(run, pipe, { frames = FRAMES, height = SIDE, width = SI
 local batch = { pixels = clip(), keys = { 1 }, seed = 5, epoch = 0, weight = { 1 } }
 local update = optim.new(run, pipe.params)
 for k = 1, STEPS do
-  batch.epoch = k -- its draws differ from step to step
+  batch.epoch = k -- its random numbers differ from step to step
   step:run(batch)
   update:step { lr = math.min(k / WARMUP, 1) * kind.lr / 2 * (1 + math.cos(math.pi * k / STEPS)),
     beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0, max_norm = 1, step = k,
@@ -59,7 +59,7 @@ end
 
 local g, auto = G.graph(pipe.params), pipe.autoencoder
 local pixels = g:input("pixels", "u8", batch.pixels.shape)
--- where latents are drawn, their means
+-- the means of latents that are random
 local drawn = type_name == "hunyuan_vae" and { 1, 2, SIDE // 8, SIDE // 8, LATENT }
 local noise = drawn and g:input("noise", "f32", drawn) or nil
 local off = auto:reconstruct(g, auto:layers_of(pixels), noise) - auto:target_of(pixels)

@@ -1,5 +1,5 @@
 --- Follows a page of docs/ as a reader does, by copy and paste from an empty folder: commands of
--- its indented blocks by a shell, blocks of Lua at the prompt that the command above them opened.
+-- its indented blocks in a shell, blocks of Lua in the console that the command above them opened.
 local base = require "moonreel.core.base"
 local folder = require "spec.support.folder"
 local process = require "moonreel.core.process"
@@ -27,14 +27,14 @@ local function commands(path, programs)
   return list
 end
 
--- is this input complete? the prompt asks so, too
+-- is this input complete? the console asks this, too
 local function complete(text)
   local _, problem = load(text)
   return load("return " .. text) or not (problem and problem:match("near '?<eof>'?$"))
 end
 
--- Input for the prompt: after each complete one a mark, so that outputs can be kept apart, and the
--- stack of the last failure, which is another one when the input has failed.
+-- Input for the console. After each complete one follows a mark that separates outputs, and the
+-- traceback of the last failure, which changes when the input has failed.
 local function with_marks(lines)
   local out, inputs, pending = {}, {}, nil
   for _, line in ipairs(lines) do
@@ -50,10 +50,10 @@ local function with_marks(lines)
   return table.concat(out, "\n") .. "\n", inputs
 end
 
---- Follow a page.
+--- Follows a page.
 ---@param path string
 ---@param given table|nil  programs: first words of commands besides moonreel; env: assignments for
----   the shell; change: function(words) -> words, where this computer is not one of the page's
+---   the shell; change: function(words) -> words, because this computer is not one of the page's
 ---@return table[] done  {words, below, output, exit, inputs = {line, want, output, failed}}
 function page.follow(path, given)
   given = given or {}

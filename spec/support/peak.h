@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Sanitizers keep freed memory and shadows of it: their peaks say nothing. */
+/* Sanitizers keep freed memory and shadows of it, so their peaks prove nothing. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { PEAK_COUNTS = 0 };
 #else
@@ -30,7 +30,7 @@ static inline long peak_status(const char *name)
     return kib;
 }
 
-/* Bytes that call(user) takes beyond what the process had before it; -1 when it died. `ok` receives
+/* Bytes that call(user) needs beyond what the process had before it; -1 when it died. `ok` receives
  * whether it returned true. */
 static inline int64_t peak_of(bool (*call)(void *user), void *user, bool *ok)
 {

@@ -2,9 +2,8 @@
 -- moonreel [-n N] spec/support/planted_run.lua PLANS.json RESULTS.json. A plan: words of train, and
 -- a fault: kind = "loss" (of micro-batch `micro`), "gradient", "state" (an element of a region),
 -- "bit" (one of an element), "rate" or "norm" (grows over `steps`); step: before which it is
--- planted, once; rank; value: "nan", "inf", "-inf" or a factor. Rank 0 writes what each run came
--- to: exit, problem, and for each step {step, before, after}: hashes of the state, with what is
--- planted.
+-- planted, once; rank; value: "nan", "inf", "-inf" or a factor. Rank 0 writes the result of each
+-- run: exit, problem, and for each step {step, before, after}: hashes of the state, with the fault.
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -35,7 +34,7 @@ local function region_of(r, name)
   error("no region " .. name)
 end
 
--- an element that a parameter lies in, not a gap
+-- an element of a parameter, not of a gap
 local function element(r, row, share)
   local within = {}
   for _, p in ipairs(r.pipe.params:list()) do
@@ -65,7 +64,7 @@ function plant.bit(r)
   r.exec:write(row.name, at * scale, T.from({ 1 }, { bits ~ 1 << plan.bit }, dtype))
 end
 
--- the factor of the losses of a micro-batch, from when to when
+-- the factor of the losses of a micro-batch, for these steps
 local function factor_of(r, micro)
   local now = r.step + 1 - plan.step
   if plan.kind == "loss" and now >= 0 and now < plan.steps and micro == plan.micro then
@@ -117,7 +116,7 @@ function loop.step(r)
     spoil(r)
   end
   pcall(r.saver.wait, r.saver)
-  -- what is gone back over is done without the fault
+  -- steps that are repeated after a rollback have no fault
   local highest = r.was or 0
   r.planted_all = r.planted_all or r.step < highest
   r.was = r.step

@@ -1,5 +1,5 @@
---- What a function prints, with print and io.write, as one text; then what it returns. Failures
--- pass on.
+--- The output of a function, by print and io.write, as one text, then its results. Failures are
+-- passed on.
 return function(f, ...)
   local out, real_print, real_write = {}, print, io.write
   _G.print = function(...)

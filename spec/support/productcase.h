@@ -11,7 +11,7 @@ static inline float value(uint64_t seed, int64_t i)
 {
     return mr_random_uniform(seed, 1, 2, 0, (uint64_t)i) * 2 - 1;
 }
-/* n elements of dtype t, with room for a whole block behind them; free() them. */
+/* n elements of dtype t, with room for a whole block after them; free() them. */
 static inline void *fill(int64_t n, mr_dtype t, uint64_t seed)
 {
     void *p = aligned_alloc(64, ((size_t)n * 4 + 127) & ~(size_t)63);

@@ -1,4 +1,4 @@
---- Run the program, or another one, to its end; standard error comes within the output.
+--- Runs the program, or another one, to its end; standard error is in the output.
 local luassert = require "luassert"
 local process = require "moonreel.core.process"
 
@@ -11,7 +11,7 @@ function program.run(words)
     { deadline_s = 600, output_bytes = 1 << 20 })
 end
 
---- The same where it has to end well.
+--- The same for a program that must exit with 0.
 ---@param words string[]
 ---@return string output
 function program.output(words)

@@ -17,7 +17,7 @@ static inline int queue_draw(int below)
 
 /* side: percent of nodes that are not on compute. Inputs "x" and "z" [6, 40]; outputs "last",
  * "middle", "corner", "sum" [6, 40], [6, 40], [6, 6], [40] f32; adds into the first Q_GRAD elements
- * of region "grad", where `params` (may be NULL) says so. */
+ * of region "grad" if `params` (may be NULL) has it. */
 static inline mr_graph *queue_graph(mr_params *params, uint64_t seed, int side, bool no_inplace)
 {
     queue_state = seed * 2 + 1;
@@ -57,14 +57,14 @@ static inline mr_graph *queue_graph(mr_params *params, uint64_t seed, int side, 
                 mr_graph_add(g, "affine", MR_ATTRS({"scale", .f = -0.5}), &parts[1], 1, &parts[1]));
             CHECK_OK(mr_graph_concat(g, parts, 2, 1, &y));
             break;
-        case 6: // one row into the sum that the host set
+        case 6: // one op adds to the sum that the host set
             CHECK_OK(mr_graph_slice(g, a, 0, at, at + 1, &row));
             CHECK_OK(mr_graph_reshape(g, row, 1, (int64_t[]){Q_COLS}, &row));
             CHECK_OK(
                 mr_graph_add(g, "accumulate", MR_NO_ATTRS, (mr_ref[]){acc, row}, 2, &parts[0]));
             acc = parts[0];
             break;
-        case 7: // one row into a part of a region that others overlap
+        case 7: // one op adds to a part of a region that others overlap
             CHECK_OK(mr_graph_slice(g, a, 0, at, at + 1, &row));
             CHECK_OK(mr_graph_reshape(g, row, 1, (int64_t[]){Q_COLS}, &row));
             if (!params)
@@ -89,7 +89,7 @@ static inline mr_graph *queue_graph(mr_params *params, uint64_t seed, int side, 
     return g;
 }
 
-/* ---- an order, found from the waits alone ---- */
+/* ---- an order, derived from the waits alone ---- */
 
 /* before[a * n + b]: a is over when b begins. Left out: wait number `without_wait` of step
  * `without` (-1: none). Owns: free with mr_free. */

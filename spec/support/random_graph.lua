@@ -1,13 +1,13 @@
---- Random graphs for specs: everything that decides where a value lies - views, joins, overlapping
--- slices, shared and permuted weights, constants computed in setup, readers that want dense values,
--- blocks that are recomputed. Equal seeds give equal graphs, whatever the options.
+--- Random graphs for specs, with everything that decides the place of a value - views, joins,
+-- overlapping slices, shared and permuted weights, constants computed in setup, readers that need
+-- dense values, recomputed blocks. Equal seeds give equal graphs, whatever the options.
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local ops = require "moonreel.core.op"
 
 local random_graph = {}
 
---- Draws in 1..n from a seed: math.random is the runtime's, this one is the spec's.
+--- Random numbers in 1..n from a seed: math.random is the runtime's, this one is the spec's.
 local function dice(seed)
   local state = seed * 2654435769 + 97
   return function(n)
@@ -29,8 +29,8 @@ function random_graph.params()
   return params
 end
 
---- What a graph can grow by: each function gives a value [6, 4] made of what it draws: `pick()` any
--- value so far, `w()` and `v()` parameters, `setup()` a constant; `keep(x)` offers x later on.
+--- Ways in which a graph grows. Each function returns a value [6, 4] made from: `pick()` any value
+-- so far, `w()` and `v()` parameters, `setup()` a constant; `keep(x)` offers x later on.
 local kinds = {
   function(d) return ops.add(d.pick(), d.pick()) end,
   function(d) return ops.mul(d.pick(), ops.gelu_tanh(d.pick())) end,
@@ -38,7 +38,7 @@ local kinds = {
   function(d) return ops.silu(d.pick()) end,
   function(d) return ops.affine(d.pick(), { scale = 0.5, shift = 0.1 }) end,
   function(d) return ops.linear(d.pick(), d.w()) end,
-  -- the same storage read in another order, beside itself and alone
+  -- the same storage read in another order, together with itself and alone
   function(d) return d.pick():reshape { 4, 6 }:permute { 1, 0 }:reshape { 6, 4 } end,
   function(d) return ops.silu(d.pick():reshape { 4, 6 }:permute { 1, 0 }) end,
   function(d)
@@ -87,7 +87,7 @@ local kinds = {
     local m = d.keep(ops.silu(d.pick()))
     return ops.add(G.concat({ m, d.pick() }, 0):slice(0, 3, 9), m)
   end,
-  -- a part whose elements others count in another order, and one that repeats a row
+  -- a part whose elements are read in another order, and one that repeats a row
   function(d)
     local m = ops.silu(d.pick())
     local wide = G.concat({ m, ops.gelu_tanh(d.pick()) }, 1)
@@ -102,7 +102,7 @@ local kinds = {
     local row = ops.silu(d.pick():slice(0, 0, 1))
     return G.concat({ row:expand { 3, 4 }, ops.silu(d.pick()):slice(0, 0, 3) }, 0)
   end,
-  -- three axes turned, so that turning back is another order; a row with two results
+  -- three axes permuted, so that the inverse is another order; an op with two results
   function(d)
     return ops.gelu_tanh(d.pick():reshape { 2, 3, 4 }:permute { 1, 2, 0 }):reshape { 6, 4 }
   end,
@@ -115,7 +115,7 @@ local kinds = {
     local first = lse:reshape { 2, 6 }:permute { 1, 0 }:slice(1, 0, 1)
     return ops.add(o:reshape { 6, 4 }, first:expand { 6, 4 })
   end,
-  -- constants, and what is computed from them alone
+  -- constants, and values computed from them alone
   function(d) return ops.add(d.setup(), d.pick()) end,
   function(d) return ops.mul(d.pick(), ops.exp(ops.affine(d.setup(), { scale = 0.1 }))) end,
   function(d)
@@ -126,7 +126,7 @@ local kinds = {
     local c = G.concat({ d.setup():slice(1, 0, 2), d.setup():slice(1, 2, 4) }, 1)
     return ops.sub(c, d.pick())
   end,
-  -- broadcasting, parameters in parts and turned
+  -- broadcasting, parameters in parts and transposed
   function(d) return ops.add(d.pick(), d.pick():slice(0, 1, 2):expand { 6, 4 }) end,
   function(d) return ops.rms_norm(d.pick(), d.v():slice(0, 2, 3):reshape { 4 }) end,
   function(d) return ops.linear(d.pick(), d.v():slice(0, 1, 5)) end,
@@ -149,9 +149,9 @@ local kinds = {
 local queues = {
   "compute", "compute", "compute", "compute", "comm_intra", "comm_inter", "h2d", "d2h" }
 
---- Build graph number `seed` over `params`: inputs "x" and "z" [6, 4], outputs "loss" and others,
--- "dx" and "dw" where there are gradients of x and of one parameter; `recompute` repeats blocks in
--- the backward part, `side` puts about half of what grows on side queues. Returns the finished
+--- Builds graph number `seed` over `params`: inputs "x" and "z" [6, 4], outputs "loss" and others,
+-- "dx" and "dw" when there are gradients of x and of one parameter; `recompute` repeats blocks in
+-- the backward part, `side` puts about half of the new nodes on side queues. Returns the finished
 -- graph and the name of that parameter.
 function random_graph.build(params, seed, options, recompute, side)
   local n, queue = dice(seed), dice(seed + 1000000)
@@ -166,7 +166,7 @@ function random_graph.build(params, seed, options, recompute, side)
   local computed = { const, ops.silu(const) }
   local d = { n = n }
   function d.pick()
-    -- mostly what is new, so that values die
+    -- mostly recent values, so that values die
     local low = n(10) <= 6 and math.max(1, #pool - 3) or 1
     return pool[low + n(#pool - low + 1) - 1]
   end
@@ -219,7 +219,7 @@ function random_graph.build(params, seed, options, recompute, side)
   return g:finish(), name
 end
 
---- The values that inputs are set to.
+--- The values of the inputs.
 function random_graph.input(name)
   return T.new("f32", { 6, 4 }):fill_normal(1, name)
 end

@@ -1,6 +1,6 @@
---- Cases that ranks go through together, for specs of what they share. The list is a file with a
--- line for each case: its name, a colon, its words. A script of the ranks says what a case does and
--- gives numbers of each rank; the spec gets them by the name of the case.
+--- Cases that ranks run together, for specs of what they share. The list is a file with a line for
+-- each case: its name, a colon, its words. A script of the ranks defines what a case does and
+-- returns numbers of each rank; the spec gets them by the name of the case.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"
@@ -17,16 +17,16 @@ local rank_cases = {}
 --- The length of all elements as one vector.
 function rank_cases.norm(t) return ops.sum_squares(t:to("f32"):reshape { -1 }):item() ^ 0.5 end
 
---- Normal numbers that the name decides.
+--- Normal random numbers that depend on the name.
 function rank_cases.filled(name, shape) return T.new("f32", shape):fill_normal(1, name) end
 
 local norm, filled = rank_cases.norm, rank_cases.filled
 
---- Errors of gradients. What is next to nothing counts against all of them.
----@param got table<string, mr.Tensor>   by name; of a parameter that is cut this rank's part
+--- Errors of gradients. Those near zero are compared with all.
+---@param got table<string, mr.Tensor>   by name; of a divided parameter, this rank's part
 ---@param want table<string, mr.Tensor>  of whole parameters
 ---@param list table[]      {name, shape, cut} of parameters
----@param least number|nil  shares of the mean square that count as such; absent: 1e-4
+---@param least number|nil  share of the mean square that counts as near zero; absent: 1e-4
 ---@return number worst, number all  relative errors: the largest of one gradient, that of all
 function rank_cases.errors(got, want, list, least)
   local own, squares, errors, n, worst = {}, 0, 0, 0, 0
@@ -45,8 +45,8 @@ function rank_cases.errors(got, want, list, least)
   return worst, n > 0 and (errors / squares) ^ 0.5 or 0
 end
 
---- What declares a small STDiT3: returns it, what it is given besides latents, time and text, and
--- fields of its pass.
+--- Declares a small STDiT3: returns it, its inputs other than latents, time and text, and fields of
+-- its pass.
 ---@param linear string|nil  of its fields
 ---@return fun(params: mr.Params, H: integer, W: integer, by: mr.Split|nil)
 function rank_cases.stdit(linear)
@@ -59,7 +59,7 @@ function rank_cases.stdit(linear)
   end
 end
 
---- The same of a small MMDiT.
+--- The same for a small MMDiT.
 ---@param fields table  depth, fused_qkv, linear
 function rank_cases.mmdit(fields)
   return function(params, H, W, by)
@@ -73,7 +73,7 @@ function rank_cases.mmdit(fields)
   end
 end
 
---- Run a program that gives `out`, and the gradients of a weighted sum of it.
+--- Runs a program that computes `out`, and the gradients of a weighted sum of it.
 ---@param device mr.Device
 ---@param params mr.Params  sealed
 ---@param g mr.Graph        with the inputs of `given`
@@ -104,7 +104,7 @@ function rank_cases.pass(device, params, g, out, loss, given, weight_of)
   return prog:get "out", grads, shares.sent(prog:times())
 end
 
---- The sum of a value's elements, each with a weight that is given as `weight`.
+--- The sum of a value's elements, each with a weight of the input `weight`.
 function rank_cases.weighted(g, given, out)
   given.weight = filled("weight", out.shape)
   local axes = {}
@@ -148,8 +148,8 @@ function rank_cases.sent(counts, ...)
   return bytes
 end
 
---- Go through the cases of the list that the script was given.
----@param size fun(...): integer  ranks that a case takes, by its words
+--- Runs the cases of the list that is the script's argument.
+---@param size fun(...): integer  the number of ranks of a case, by its words
 ---@param f fun(at: table, ...): number[]  at: world, group (its ranks), device, name; the words of
 ---   the case, those that are numbers as such. What it returns of this rank
 function rank_cases.run(size, f)
@@ -179,12 +179,12 @@ end
 
 -- ---- in the spec
 
---- Let four ranks go through cases.
+--- Lets four ranks run cases.
 ---@param dir table           of spec.support.folder
----@param script string       text of what they run
+---@param script string       their script
 ---@param list string         of cases
 ---@param device string|nil   that they run on; absent: as MOONREEL_DEVICE says
----@param more string|nil     what the script is given besides
+---@param more string|nil     further arguments of the script
 ---@return table done         of process.run
 ---@return table<string, number[]> rows  of all ranks, one after another, by the name of a case
 function rank_cases.start(dir, script, list, device, more)

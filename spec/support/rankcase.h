@@ -1,5 +1,5 @@
-/* Ranks as threads: each runs one function with its own communicator, and its failures are carried
- * back to the spec. They share memory, or do so in groups that speak over TCP. */
+/* Ranks as threads: each runs one function with its own communicator, and its failures are passed
+ * to the spec. They share memory, or do so in groups that use TCP between them. */
 #ifndef MR_RANKCASE_H
 #define MR_RANKCASE_H
 #include "check.h"
@@ -85,7 +85,7 @@ static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
     return cases;
 }
 
-/* The same where every rank must succeed; the first failure is printed. */
+/* The same when all ranks must succeed; the first failure is printed. */
 static inline void ranks_succeed(int n, mr_status (*run)(rank_case *c), void *user)
 {
     rank_case *cases = ranks_run(n, run, user, NULL);

@@ -1,5 +1,5 @@
---- What a reader takes from settings: readlog.watch(settings) -> stand-in, log (path -> value as
--- text). A part that is copied whole (`plain`, `pairs`) counts as read.
+--- The values that a reader takes from settings: readlog.watch(settings) -> substitute, log (path
+-- -> value as text). A part that is copied whole (`plain`, `pairs`) counts as read.
 local frozen = require "moonreel.settings.frozen"
 local kinds = require "moonreel.recipe.kinds"
 
@@ -21,7 +21,7 @@ local function seen(log, path, value)
   return part and stand_in(log, path, value) or value
 end
 
--- everything below a path, as a reader that copies it sees it
+-- everything below a path, as a reader that copies it gets it
 local function note_all(log, path, value)
   if type(value) ~= "table" then
     return note(log, path, value)
@@ -57,7 +57,7 @@ function stand_in(log, path, part)
   })
 end
 
---- Settings that remember what was read.
+--- Settings that record which values were read.
 function readlog.watch(settings)
   local log = {}
   return stand_in(log, "", settings), log

@@ -1,4 +1,4 @@
-/* Indexes for specs: rows without files behind them, made from a seed. */
+/* Indexes for specs: rows without files, made from a seed. */
 #ifndef MR_SPEC_ROWS_H
 #define MR_SPEC_ROWS_H
 #include "clips.h"

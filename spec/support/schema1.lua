@@ -1,4 +1,4 @@
---- Rewrite a checkpoint directory of one rank as moonreel wrote it under schema 1: the same shard,
+--- Rewrites a checkpoint directory of one rank as moonreel wrote it under schema 1: the same shard,
 -- and a manifest of whole tensors. spec/core/ckpt/schema1 holds a recorded one.
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
@@ -7,7 +7,7 @@ local schema1 = {}
 
 local BLOCK = 1 << 20
 
---- The manifest of a directory, of either schema, as schema 1 has it.
+--- The manifest of a directory, of either schema, in the form of schema 1.
 ---@return table
 function schema1.manifest(dir)
   local m = json.decode(base.read_file(dir .. "/MANIFEST.json"))
@@ -31,7 +31,7 @@ function schema1.manifest(dir)
   return m
 end
 
---- Put that manifest into the place of the other.
+--- Replaces the manifest by that one.
 function schema1.rewrite(dir)
   local body = json.encode(schema1.manifest(dir), { indent = 1 }):gsub("%s*}%s*$", "")
   local file <close> = assert(io.open(dir .. "/MANIFEST.json", "wb"))

@@ -1,5 +1,5 @@
---- A recipe of a small MMDiT that is given frames, over the clips of spec.support.small_set, with
--- an autoencoder, a T5 and a CLIP of random weights.
+--- A recipe of a small MMDiT with conditions, over the clips of spec.support.small_set, with an
+-- autoencoder, a T5 and a CLIP of random weights.
 local small_mmdit = require "spec.support.small_mmdit"
 local small_set = require "spec.support.small_set"
 local weights = require "datasets.demo.weights"
@@ -19,7 +19,7 @@ local RECIPE = [[return recipe {
   num_workers = 1, threads = 1, epochs = 2, log_every = 1000,
 }]]
 
--- fields of the model that suit the parts, as a recipe writes them
+-- fields of the model that match the parts, as a recipe writes them
 local function model()
   local c, list = {}, {}
   for name, value in pairs(small_mmdit) do
@@ -34,9 +34,9 @@ local function model()
   return table.concat(list, ", ")
 end
 
---- Make all of it.
+--- Makes all of it.
 ---@return table dir       of spec.support.folder; mmdit.lua is the recipe
----@return string[] words  that lead it there
+---@return string[] words  that point it to the data
 function small_mmdit_run.new()
   local dir, words = small_set.new()
   dir:write("mmdit.lua", RECIPE:format(model()))

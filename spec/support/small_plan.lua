@@ -1,4 +1,4 @@
---- Plans that take no time: the demo made small, on a machine that keeps nothing for itself.
+--- Plans that take no time: the demo made small, on a machine without a memory reserve.
 local machine = require "moonreel.plan.machine"
 local settings = require "moonreel.settings"
 
@@ -8,7 +8,7 @@ local small = {}
 small.words = { "model.depth=1", "model.hidden_size=32", "model.num_heads=2",
   "text_encoder.width=32", "model.caption_channels=32" }
 
---- Settings of it, with further words behind.
+--- Its settings, with further words at the end.
 function small.bake(...)
   local words = { ... }
   return settings.bake("tiny/demo", table.move(words, 1, #words, #small.words + 1,

@@ -20,9 +20,9 @@ local RECIPE = [[return recipe.extend("opensora-1.2/stage1") {
   num_workers = 1, threads = 1, warmup_steps = 2, epochs = 2, log_every = 1000,
 }]]
 
---- Make them in a folder of their own.
+--- Makes them in a folder of their own.
 ---@return table dir       of spec.support.folder; small.lua is the recipe
----@return string[] words  that lead the recipe there
+---@return string[] words  that point the recipe to the data
 function small_set.new()
   local dir = folder.new()
   dir:write("small.lua", RECIPE)

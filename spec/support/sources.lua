@@ -1,4 +1,4 @@
---- Sources as texts: the files below a folder, what a C file defines and uses, circles of files.
+--- Sources as texts: the files below a folder, what a C file defines and uses, cycles of files.
 local base = require "moonreel.core.base"
 local tokens = dofile "spec/support/tokens.lua"
 
@@ -37,12 +37,12 @@ local function statements(text)
   end
 end
 
--- the name that a statement is about, and whether it is a function; nil: a type
+-- the name that a statement declares, and whether it is a function; nil: a type
 local function subject(statement)
   local head = statement.head:gsub("__%l[%l_]*__%s*%b()", "")
   local value = head:find "="
   head = head:gsub("=.*", "")
-  repeat -- what a macro adds behind the arguments
+  repeat -- attributes that a macro adds after the arguments
     local before = head:match "^(.*%))%s*%u[%u%d_]*%s*%b()%s*$"
     head = before or head
   until not before
@@ -54,8 +54,8 @@ local function subject(statement)
   return calls or pointer or head:match "%w[%s*&]+([%a_][%w_]*)%s*$", calls ~= nil
 end
 
---- What a text of C uses, declares and defines. What a file has for itself, `static` or a macro, is
--- its text by name.
+--- What a text of C uses, declares and defines. Private definitions of a file, `static` or a macro,
+-- are texts by name.
 ---@return table { uses, declares, defines: [name] = true; own: [name] = text }
 function sources.names(text)
   text = tokens.bare(text):gsub("\\\n", " ")
@@ -140,7 +140,7 @@ function sources.arrows(folder, headers)
   return arrows
 end
 
---- Circles of a relation, each as a sorted list, the list sorted, too.
+--- Cycles of a relation, each as a sorted list, the list sorted, too.
 ---@param arrows table arrows[from][to] is truthy
 function sources.circles(arrows)
   local number, low, stack, on, count, out = {}, {}, {}, {}, 0, {}

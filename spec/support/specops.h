@@ -1,5 +1,5 @@
-/* Rows that exist in executor specs only: one that uses a workspace, one that updates
- * in place, and some that misbehave. Include before any other moonreel header. */
+/* Ops that exist in executor specs only: one that uses a workspace, one that updates in place, and
+ * some that misbehave. Include before any other moonreel header. */
 #ifndef MR_SPECOPS_H
 #define MR_SPECOPS_H
 #define MR_ISA      base
@@ -18,7 +18,7 @@ static int64_t spec_count(const mr_call *c)
     return mr_desc_count(&c->in[0].desc);
 }
 
-/* y = a + k b, through a workspace; may lie in a's place */
+/* y = a + k b, through a workspace; may be in a's place */
 typedef struct spec_blend_attr {
     double k;
 } spec_blend_attr;
@@ -67,7 +67,7 @@ MR_OP(spec_update) = {
     .cpu = {.run = {spec_update_run}},
 };
 
-/* y = x as soon as the host opens the gate: what is enqueued behind it stays on its way. */
+/* y = x as soon as the host opens the gate: work enqueued after it waits. */
 static atomic_bool spec_gate_open = true;
 static mr_status spec_gate_run(const mr_call *c)
 {
@@ -130,7 +130,7 @@ MR_OP(spec_fail) = {
     .infer = spec_like,
     .cpu = {.run = {spec_fail_run}},
 };
-/* Copies; the spec plays tricks with its addresses. Counts its runs. */
+/* Copies; the spec changes its addresses. Counts its runs. */
 static _Atomic int spec_moves;
 static mr_status spec_move_run(const mr_call *c)
 {

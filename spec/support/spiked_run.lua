@@ -1,14 +1,14 @@
--- A run whose batches of some draws of epoch 0 are spoiled, whenever they come:
--- moonreel [-n N] spec/support/spiked_run.lua JSON WORDS OF TRAIN. JSON: {draws = {["54"] = factor
--- of loss and gradient, or "nan"}, known = {n, mean, variance} of losses that every group begins
--- with, stop = the step behind which the process is killed once the run has gone back}
+-- A run in which batches of some draws of epoch 0 are spoiled whenever they are drawn: moonreel [-n
+-- N] spec/support/spiked_run.lua JSON WORDS OF TRAIN. JSON: {draws = {["54"] = factor of loss and
+-- gradient, or "nan"}, known = {n, mean, variance} of losses with which each group begins, stop =
+-- the step after which the process is killed once the run has rolled back}
 local json = require "moonreel.core.json"
 local loop = require "moonreel.trainer.loop"
 local anomalies = require "moonreel.trainer.anomalies"
 
 local plan, words = json.decode(arg[1]), table.move(arg, 2, #arg, 1, {})
 
--- weights that the device gets, where the loop has counted others
+-- the weights that the device gets, although the loop has counted others
 local function spoiled(input, factor)
   local list = {}
   for b, weight in ipairs(input.weight) do
@@ -47,7 +47,7 @@ function loop.step(r)
     begun = true
     spoil(r)
   end
-  pcall(r.saver.wait, r.saver) -- a slow disk would skip saves that are gone back to
+  pcall(r.saver.wait, r.saver) -- a slow disk would skip saves that a rollback needs
   return step(r)
 end
 function anomalies.check(r)

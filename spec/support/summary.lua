@@ -1,6 +1,7 @@
---- busted helper: after all specs one line `N passed, N failed` (a spec that raises outside `it`
--- counts as failed). Where MOONREEL_SPEC_ENDS names a file, each end of a spec is a line of it, its
--- verdict (+, -), seconds, place and name: scripts/test counts those of a process that dies.
+--- busted helper: prints one line `N passed, N failed` after all specs (a spec that raises outside
+-- `it` counts as failed). If MOONREEL_SPEC_ENDS names a file, each spec appends a line to it at
+-- its end: verdict (+, -), seconds, place and name. scripts/test counts these lines when a process
+-- dies.
 local base = require "moonreel.core.base"
 local busted = require "busted"
 local passed, failed = 0, 0

@@ -1,7 +1,7 @@
-/* The eight tile registers in plain C, in the place of core/cpu/amx.h: kernels written for AMX run
- * on any processor with AVX-512 BF16, so that all but the tile instructions themselves is judged
- * there. Include before every other header, in a spec that CMakeLists.txt compiles for that
- * processor; SPEC_TILES is defined where there is one, and main() asks tiles_usable() first. */
+/* The eight tile registers in plain C, in place of core/cpu/amx.h: kernels written for AMX run on
+ * any processor with AVX-512 BF16, so that all but the tile instructions themselves is tested
+ * there. Include before each other header, in a spec that CMakeLists.txt compiles for that
+ * processor; SPEC_TILES is defined on such processors, and main() calls tiles_usable() first. */
 #ifndef MR_AMX_H
 #define MR_AMX_H
 #if defined(__AVX512BF16__) && defined(__linux__)

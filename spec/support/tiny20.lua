@@ -1,5 +1,5 @@
---- Recipes of Open-Sora 2.0 at tiny sizes for specs: fields that go over a shipped one, and random
--- weights of all models that it names.
+--- Recipes of Open-Sora 2.0 at tiny sizes for specs: fields that override a shipped recipe, and
+-- random weights of all models that it names.
 local kinds = require "moonreel.recipe.kinds"
 local settings = require "moonreel.settings"
 local weights = require "datasets.demo.weights"
@@ -26,10 +26,10 @@ local function add(list, record, fields)
   end
 end
 
---- What makes a shipped recipe tiny.
+--- The arguments that make a shipped recipe tiny.
 ---@param name string    of the recipe
 ---@param folder string  of the weights
----@return string[]      arguments, as settings.bake takes them
+---@return string[]      arguments of settings.bake
 function tiny20.arguments(name, folder)
   local big = settings.bake(name)
   local list = { "dtype=fp32", "ckpt_path=" .. folder .. "/model.safetensors",
@@ -52,7 +52,7 @@ function tiny20.arguments(name, folder)
   return list
 end
 
---- Bake one, and write the weights that it names.
+--- Bakes one, and writes the weights that it names.
 ---@param name string
 ---@param folder string
 ---@param more string[]|nil  further arguments

@@ -61,20 +61,20 @@ static inline void put_flags(model *m, uint64_t part, const uint64_t (*flags)[2]
 }
 #define FLAGS(...) ((const uint64_t[][2]){__VA_ARGS__, {0, 0}})
 
-/* No space in front, spaces stay and are spaces: pieces see a text as it is. */
+/* No space in front, spaces stay and are spaces: pieces see a text unchanged. */
 #define AS_IT_IS FLAGS({3, 0}, {4, 0}, {5, 0})
 
 static char model_path[256];
 
 static inline void write_file(const char *path, const char *data, size_t n)
 {
-    remove(path); // some file systems wait for the disk when a file is written again
+    remove(path); // some file systems wait for the disk when a file is overwritten
     FILE *f = fopen(path, "wb");
     CHECK(f && fwrite(data, 1, n, f) == n);
     CHECK(f && fclose(f) == 0);
 }
 
-/* Write the model to a file of this process; returns its path. */
+/* Writes the model to a file of this process; returns its path. */
 static inline const char *write_model(const model *m)
 {
     snprintf(model_path, sizeof model_path, "/tmp/moonreel-token-%ld.model", (long)getpid());

@@ -1,6 +1,6 @@
---- Sources in C, CUDA or Lua as tokens that know what is around them, for mutants.lua, and C
--- without comments and texts, for sources.lua. It trusts in the house's form: operators of two
--- operands have spaces around them, signs of one have none.
+--- Tokens of sources in C, CUDA or Lua, with their context, for mutants.lua, and C without comments
+-- and strings, for sources.lua. It relies on the formatting of this project: binary operators have
+-- spaces around them, unary ones have none.
 local tokens = {}
 
 local function set(words)
@@ -20,14 +20,14 @@ function tokens.language(path)
   return LANGUAGES[path:match "%.(%w+)$"]
 end
 
--- ---- one after the other ----
+-- ---- tokens in order ----
 
 local COMMENTS = { "^//[^\n]*", "^/%*.-%*/" }
 local OTHERS = { { "name", { "^[%a_][%w_]*" } }, { "number", { "^%.?%d[%w_.]*" } },
   { "sign", { "^%.%.%.", "^<<=", "^>>=", "^[<>=!~]=", "^[-+*/%%|&^]=", "^&&", "^||", "^<<", "^>>",
     "^%->", "^%+%+", "^%-%-", "^//", "^%.%.", "^::", "^." } } }
--- kinds of what is no text in quotes, those without a name first: spaces, comments, what only nvcc
--- compiles, lines of the preprocessor, assertions. In plain C a quote may part digits.
+-- kinds of text outside strings, those without a name first: spaces, comments, code that only nvcc
+-- compiles, preprocessor lines, assertions. In plain C a quote may separate digits.
 local KINDS = {
   c = { { nil, { "^%s+", COMMENTS[1], COMMENTS[2], "^#ifdef __CUDACC__\n.-\n#e[^\n]*",
     "^#if defined%(__CUDACC__%).-\n#e[^\n]*", "^#[^\n]*", "^assert%b();",
@@ -36,7 +36,7 @@ local KINDS = {
   plain = { { nil, COMMENTS }, { "plain", { "^[^\"'/%d]+", "^%d[%w_']*", "^/" } } },
 }
 
--- the last byte of the text in quotes, or in long brackets of Lua, that begins at a place
+-- the last byte of the string, or long string of Lua, that begins at a position
 local function quoted(text, at, language)
   local quote, last = text:match("^[\"']", at), at
   while quote do
@@ -49,7 +49,7 @@ local function quoted(text, at, language)
   return language == "lua" and select(2, text:find("^%[(=*)%[.-%]%1%]", at)) or nil
 end
 
--- the kind of what is at a place, none where it is passed over, and its last byte
+-- the kind of the text at a position, nil if it is skipped, and its last byte
 local function lexeme(text, at, language)
   local last = quoted(text, at, language)
   if last then
@@ -74,7 +74,7 @@ function tokens.split(text, language)
   local list, at, line = {}, 1, 1
   while at <= #text do
     local kind, last = lexeme(text, at, language)
-    -- a line of the preprocessor may go on
+    -- a preprocessor line may continue
     while not kind and text:find("^#", at) and text:find("^\\\n", last) do
       last = text:find("\n", last + 2, true) - 1
     end
@@ -87,7 +87,7 @@ function tokens.split(text, language)
   return list
 end
 
---- C whose texts in quotes are empty and whose comments are spaces.
+--- C whose strings are empty and whose comments are spaces.
 ---@param text string
 ---@return string
 function tokens.bare(text)
@@ -100,15 +100,15 @@ function tokens.bare(text)
   return table.concat(out)
 end
 
--- ---- what they are to each other ----
+-- ---- relations between tokens ----
 
 local NONE = {}
--- operators of two operands, the loosest first
+-- binary operators, the loosest first
 local LEVELS = {
   c = { "||", "&&", "|", "^", "&", "== !=", "< > <= >=", "<< >>", "+ -", "* / %" },
   lua = { "or", "and", "== ~= < > <= >=", "|", "~", "&", "<< >>", "..", "+ -", "* / // %", "^" },
 }
--- what ends an expression
+-- tokens that end an expression
 local ASSIGNED = ", = += -= *= /= %= |= &= ^= <<= >>= "
 local STOPS = {
   c = set(ASSIGNED .. "? : ; return case goto else do if while for switch break continue"),
@@ -156,13 +156,13 @@ function tokens.of(text, language)
   return list
 end
 
---- The last token of the expression beside a token.
+--- The last token of the expression next to a token.
 ---@param list table[]     of tokens.of
 ---@param i integer        the token
----@param step integer     1: behind it, -1: before it
+---@param step integer     1: after it, -1: before it
 ---@param level? integer   operators as loose as this end the expression; nil: none
 ---@param through? table   words that do not end it: {[","] = true}
----@return integer         i where there is none
+---@return integer         i if there is none
 function tokens.reach(list, i, step, level, through)
   local k = i + step
   while true do
@@ -182,9 +182,9 @@ end
 --- Words before a condition in brackets.
 tokens.HEADS = set "if for while switch constexpr"
 local WHOLE = { c = set(ASSIGNED .. "? : return break continue"), lua = set ", =" }
--- what statements of C can begin with besides a name, and what is before them
+-- words other than a name with which a statement of C begins, and tokens before them
 local FIRST, ENDED = set "if for while switch else return break continue", set "; { }"
--- what is before the name with which a statement of Lua begins
+-- tokens before the name with which a statement of Lua begins
 local LEADS = set "then do else repeat end ;"
 
 --- Does a declaration of C begin at a token?
@@ -197,7 +197,7 @@ function tokens.declares(list, i)
     or second.word == "*" and not second.level and (third.begins or third.word == "*"))
 end
 
--- is it what `if` or its like decides about?
+-- is it the body of an `if` or the like?
 local function is_body(list, i)
   local before = list[i - 1] or NONE
   return before.word == "else" or before.word == "do"
@@ -227,7 +227,7 @@ function STATEMENT.c(list, i)
     and not tokens.declares(list, i) and (not t.stop or FIRST[t.word])
     and (body or t.word == "else" or ENDED[(list[i - 1] or NONE).word]) then
     local last = c_end(list, i)
-    -- a function of C has to return something
+    -- a function of C has to return a value
     local after = list[last + 1] or NONE
     if t.word ~= "return" or after.word ~= "}" or is_body(list, after.mate) then
       return last, body and ";" or ""
@@ -247,12 +247,12 @@ function STATEMENT.lua(list, i)
   return list[k].opens and list[k].mate or tokens.reach(list, i, 1, nil, WHOLE.lua), ""
 end
 
---- The statement that begins at a token and can go.
+--- The statement that begins at a token and can be removed.
 ---@param list table[]
 ---@param i integer
 ---@param language string
----@return integer|nil last  its last token; nil where none begins
----@return string|nil new    what has to stand there instead
+---@return integer|nil last  its last token; nil if none begins
+---@return string|nil new    its replacement
 function tokens.statement(list, i, language)
   return STATEMENT[language](list, i)
 end

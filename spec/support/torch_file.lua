@@ -1,4 +1,4 @@
---- A small writer of files as torch.save makes them: a zip with a pickle and its storages.
+--- A small writer of files in the format of torch.save: a zip with a pickle and its storages.
 
 local crc_table = {}
 for i = 0, 255 do

@@ -1,5 +1,5 @@
-/* Files as torch.save makes them, built byte by byte: pickles, zips of stored entries, and the form
- * before 1.6. Use: blob p = {0}; pickle_start(&p); ... pickle_end(&p); */
+/* Files in the format of torch.save, built byte by byte: pickles, zips of stored entries, and the
+ * form before 1.6. Use: blob p = {0}; pickle_start(&p); ... pickle_end(&p); */
 #ifndef MR_TORCHCASE_H
 #define MR_TORCHCASE_H
 #include "blob.h"
@@ -36,7 +36,7 @@ static inline void put_numbers(blob *b, int n, const int64_t *values)
     puts_to(b, "t");
 }
 
-/* A tensor over elements of a storage; more: arguments behind the first six, or NULL. */
+/* A tensor over elements of a storage; more: arguments after the first six, or NULL. */
 typedef struct tensor_case {
     const char *type; /* of the storage: "torch\nFloatStorage" */
     const char *key;
@@ -97,7 +97,7 @@ static inline void zip_facts(blob *b, uint32_t crc, size_t n, size_t name)
     put_int(b, 20, 2), put_int(b, 0, 2), put_int(b, 0, 2), put_int(b, 0, 2), put_int(b, 33, 2);
     put_int(b, crc, 4), put_int(b, n, 4), put_int(b, n, 4), put_int(b, name, 2);
 }
-/* An entry with a sum of its own making. */
+/* An entry with a given checksum. */
 static inline void zip_add_sum(zip_case *z, const char *name, const void *data, size_t n,
                                uint32_t crc)
 {
@@ -140,7 +140,7 @@ static inline void legacy_start(blob *b)
     put_text(b, "little_endian");
     puts_to(b, "\x88s.");
 }
-/* The list of keys behind the value that was saved; the storages follow. */
+/* The list of keys after the value that was saved; the storages follow. */
 static inline void legacy_keys(blob *b, int n, const char *const *keys)
 {
     puts_to(b, "\x80\2](");

@@ -1,4 +1,4 @@
---- What event files and W&B logs hold, read without the writers' code; journals to make them of.
+--- Reads event files and W&B logs without the writers' code; makes journals for them.
 local json = require "moonreel.core.json"
 
 local tracked = {}
@@ -31,7 +31,7 @@ local function fields(text)
 end
 tracked.fields = fields
 
---- The first value of a field; nil: it is not there.
+--- The first value of a field; nil: it is missing.
 function tracked.get(text, ...)
   for _, number in ipairs { ... } do
     local found
@@ -63,7 +63,7 @@ function tracked.events(text)
   return list
 end
 
---- The records of a log: {{field, message}, ...}; the sums are not looked at.
+--- The records of a log: {{field, message}, ...}; checksums are not checked.
 function tracked.records(text)
   local list, at, part = {}, 7, nil
   while at < #text do

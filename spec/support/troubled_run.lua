@@ -1,10 +1,10 @@
---- Train a small model on the demo's clips, with trouble at given steps. A program of its own, so
--- that specs can kill it, preload a bad disk or give it namespaces of its own.
--- Arguments: the trouble as a Lua table, then key=value of the recipe. The trouble, each at the
+--- Trains a small model on the demo's clips, with faults at given steps. It is a program of its
+-- own, so that specs can kill it, preload a faulty disk or give it namespaces of its own.
+-- Arguments: the faults as a Lua table, then key=value of the recipe. The faults, each with the
 -- number of a step that is over: term and kill (signals to this process), run (a command whose
--- output is said), fill and free (the file `filler` takes all room of its disk; it goes again).
--- Also: mount (a directory to put a small disk in memory on, first of all), keep (where to copy it
--- at the end).
+-- output is printed), fill and free (the file `filler` takes all room of its disk, and is removed
+-- again). Also: mount (a directory to put a small disk in memory on, before all else), keep (where
+-- to copy it at the end).
 local base = require "moonreel.core.base"
 local settings = require "moonreel.settings"
 local trainer = require "moonreel.trainer"
@@ -27,7 +27,7 @@ local at = {
   free = function() shell("rm '%s'", trouble.filler) end,
 }
 local order = { "run", "fill", "free", "term", "kill" }
--- what finds the last save ended, however slow the disk: with a commit, or without one
+-- the last save has ended, however slow the disk: with a commit, or without one
 local after_saves = { run = true, fill = true, free = true }
 
 local function step_of(name)

@@ -1,8 +1,8 @@
---- Takes the reader of a field away for a while: every field has one, and what nothing reads is
+--- Removes the reader of a field for a while: each field has one, and fields without a reader are
 -- refused.
 local registry = require "moonreel.recipe.registry"
 
---- Call f while nothing reads the field of a path.
+--- Calls f while nothing reads the field of a path.
 ---@param path string
 ---@param f function
 return function(path, f)

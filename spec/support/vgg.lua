@@ -11,7 +11,7 @@ local function add(rows, name, shape, values)
   rows[#rows + 1] = { name = name, dtype = "f32", shape = shape, ptr = bytes, bytes = #bytes }
 end
 
---- Write both files into a folder.
+--- Writes both files into a folder.
 ---@param dir string
 ---@param width integer    of the first stage
 ---@param change nil|fun(rows: table, which: string)  alters the rows of a file before it is written
@@ -32,7 +32,7 @@ function vgg.write(dir, width, change)
     add(linear, ("lin%d.model.1.weight"):format(stage - 1), shape,
       T.new("f32", shape) + 1 / outputs)
   end
-  -- the rest of a file of torchvision
+  -- the other tensors of a torchvision file
   add(network, "classifier.6.bias", { 4 }, T.new("f32", { 4 }))
   if change then
     change(network, "network")

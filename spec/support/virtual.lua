@@ -45,7 +45,7 @@ local function together(exec)
   end })
 end
 
---- Run `f` as each of `n` ranks. It gets its world, as moonreel.comm.world() gives one, a function
+--- Runs `f` as each of `n` ranks. It gets its world, as moonreel.comm.world() gives one, a function
 -- that makes an executor's programs run together with those of all others, and what the rank tells
 -- others: reported() -> {"lane op count", ...} since the call before, and bytes.
 ---@param n integer

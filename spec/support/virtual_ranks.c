@@ -1,6 +1,6 @@
 /* Many ranks in one process, for spec/support/virtual.lua: a world of rings in memory, and one
- * thread per rank while all of them split a group or run their programs. What each rank tells and
- * hears is noted; a message may be lost on purpose. */
+ * thread per rank while all of them split a group or run their programs. The messages that each
+ * rank sends and receives are recorded; a message may be lost on purpose. */
 #include "bind/room.h"
 #include "moonreel/comm.h"
 
@@ -13,7 +13,7 @@
 #define RANKS "spec.VirtualRanks"
 enum { STACK_BYTES = 512 << 10, DEADLINE_S = 300 };
 
-/* A call that a rank took part in: what its messages say. */
+/* A call that a rank took part in, as in its messages. */
 typedef struct report {
     int lane;
     mr_comm_head head;
@@ -22,7 +22,7 @@ typedef struct report {
 
 typedef struct ranks ranks;
 
-/* A rank's transport, which passes everything on to the shared one. */
+/* A rank's transport, which passes all calls on to the shared one. */
 typedef struct noting {
     mr_transport transport;
     mr_transport *inner;
@@ -57,7 +57,7 @@ struct ranks {
     _Atomic uint64_t moves; /* anything that any rank has sent or received */
     mr_segment *segment;
     rank *list;
-    mr_comm **groups; /* the worlds first, then all that were split, by the number that Lua has */
+    mr_comm **groups; /* the worlds, then all split groups, by their number in Lua */
 };
 
 /* ---- the transport ---- */
@@ -118,7 +118,7 @@ static uint32_t look(mr_transport *w)
 {
     return noting_of(w)->inner->ops->look(noting_of(w)->inner);
 }
-/* Has every rank that still runs looked for news since the last move of any, in vain? */
+/* Has each rank that still runs found nothing to do since the last move of any? */
 static bool all_stuck(ranks *all, uint64_t moves)
 {
     for (int i = 0; i < all->n; i++) {
@@ -132,7 +132,7 @@ static void pause_until(mr_transport *w, uint32_t seen)
 {
     noting *n = noting_of(w);
     uint64_t moves = n->all->moves;
-    // between two pauses there is a look at everything
+    // between two pauses all messages are checked
     if (moves == n->seen) {
         n->stuck = moves;
         if (all_stuck(n->all, moves))
@@ -175,13 +175,13 @@ static void *rank_thread(void *arg)
     r->transport.stuck = OVER;
     if (r->st != MR_OK) {
         snprintf(r->text, sizeof r->text, "%s", mr_error_last()->text);
-        // one that fails on its way ends the others, who would wait for it
+        // a rank that fails ends the others, which would wait for it
         mr_segment_abort(r->all->segment, r->text);
     }
     return NULL;
 }
 
-/* Every rank does `next` in a thread of its own. Returns the first that failed, or -1. */
+/* Each rank runs `next` in a thread of its own. Returns the first that failed, or -1. */
 static int together(ranks *all, mr_status (*next)(rank *r))
 {
     pthread_t *threads = calloc((size_t)all->n, sizeof *threads);
@@ -206,7 +206,7 @@ static int together(ranks *all, mr_status (*next)(rank *r))
         pthread_join(threads[i], NULL);
     pthread_attr_destroy(&small);
     free(threads);
-    // the others only tell of it
+    // the others only report it
     int first = -1;
     for (int i = all->n; i-- > 0;)
         if (all->list[i].st != MR_OK && (first < 0 || !strstr(all->list[i].text, "gave up")))
@@ -375,7 +375,7 @@ static int r_reported(lua_State *L)
     return 2;
 }
 
-/* lose(rank, n): its n-th message from now on, from 0, does not leave it */
+/* lose(rank, n): its n-th message from now on, from 0, is not sent */
 static int r_lose(lua_State *L)
 {
     ranks_at(L)->list[luaL_checkinteger(L, 2)].transport.until_lost = luaL_checkinteger(L, 3);

@@ -1,5 +1,5 @@
-/* x265 keeps its parameters for ever; that is its own affair: the leak sanitizer is told so. Once
- * per spec that encodes with it. */
+/* x265 keeps its parameters for ever, which the leak sanitizer must ignore. Once per spec that
+ * encodes with it. */
 #ifndef MR_X265_H
 #define MR_X265_H
 #include "moonreel/base.h"
