@@ -88,6 +88,20 @@ mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...)
     return code;
 }
 
+mr_status mr_fail_try(mr_status code, const char *hint)
+{
+    if (newest < 0 ||
+        (code != MR_E_FORMAT && code != MR_E_DATA && code != MR_E_CKPT && code != MR_E_DECODE))
+        return code;
+    mr_error *last = &ring[newest];
+    while (!strstr(last->text, "try: ") && last->cause)
+        last = last->cause;
+    size_t n = strlen(last->text);
+    if (!strstr(last->text, "try: "))
+        snprintf(last->text + n, sizeof last->text - n, "; try: %s", hint);
+    return code;
+}
+
 void mr_fail_where(const char *op, const char *node, const char *origin)
 {
     if (newest < 0)

@@ -16,12 +16,23 @@ static void free_ckpt(void *object)
     mr_ckpt_close(object);
 }
 
+// the error of a damaged checkpoint says which others there are
+static void check(lua_State *L, const char *path, mr_status st)
+{
+    char hint[600];
+    const char *step = strstr(path, "/ckpt/step-");
+    if (step)
+        snprintf(hint, sizeof hint, "another step; moonreel ckpt ls %.*s", (int)(step - path),
+                 path);
+    mr_bind_check(L, mr_fail_try(st, step ? hint : "copy it again"));
+}
+
 static int c_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     void **box = mr_bind_box(L, ckpt_type);
     mr_ckpt *ckpt;
-    mr_bind_check(L, mr_ckpt_open(path, &ckpt));
+    check(L, path, mr_ckpt_open(path, &ckpt));
     *box = ckpt;
     return 1;
 }
@@ -141,7 +152,7 @@ static int k_read(lua_State *L)
                              (long long)all);
     luaL_Buffer buf;
     char *dst = luaL_buffinitsize(L, &buf, (size_t)n);
-    mr_bind_check(L, mr_ckpt_read(c, name, dst, offset, n));
+    check(L, mr_ckpt_path(c), mr_ckpt_read(c, name, dst, offset, n));
     luaL_pushresultsize(&buf, (size_t)n);
     return 1;
 }
@@ -156,7 +167,7 @@ static int k_read_into(lua_State *L)
     if (n != all)
         return mr_bind_raise(L, MR_E_SHAPE, "%s: tensor '%s' has %lld bytes, its place has %lld",
                              mr_ckpt_path(c), name, (long long)all, (long long)n);
-    mr_bind_check(L, mr_ckpt_read(c, name, lua_touserdata(L, 3), 0, n));
+    check(L, mr_ckpt_path(c), mr_ckpt_read(c, name, lua_touserdata(L, 3), 0, n));
     return 0;
 }
 
@@ -183,7 +194,7 @@ static int k_read_slices(lua_State *L)
         mr_bind_slice(L, row, t->name, t->rank, &wants[i].slice);
         lua_settop(L, row - 1);
     }
-    mr_bind_check(L, mr_ckpt_read_slices(c, wants, n));
+    check(L, mr_ckpt_path(c), mr_ckpt_read_slices(c, wants, n));
     return 0;
 }
 
@@ -209,7 +220,7 @@ static int k_read_f32(lua_State *L)
     float *out = v->data;
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t piece = MR_MIN(n - at, (int64_t)PIECE);
-        mr_bind_check(L, mr_ckpt_read(c, name, raw, (first + at) * size, piece * size));
+        check(L, mr_ckpt_path(c), mr_ckpt_read(c, name, raw, (first + at) * size, piece * size));
         mr_st_to_f64(t->dtype, raw, piece, x);
         for (int64_t i = 0; i < piece; i++)
             out[at + i] = (float)x[i];
@@ -222,12 +233,13 @@ static int k_verify(lua_State *L)
 {
     mr_ckpt *c = self(L);
     if (lua_isnoneornil(L, 2))
-        mr_bind_check(L, mr_ckpt_verify(c));
+        check(L, mr_ckpt_path(c), mr_ckpt_verify(c));
     else {
         lua_Integer part = luaL_checkinteger(L, 2), parts = luaL_checkinteger(L, 3);
         luaL_argcheck(L, parts >= 1 && parts <= 1 << 20, 3, "expected 1 to 2^20 parts");
         luaL_argcheck(L, part >= 1 && part <= parts, 2, "expected a part from 1 to their number");
-        mr_bind_check(L, mr_ckpt_verify_share(c, (mr_ckpt_share){(int)part - 1, (int)parts}));
+        check(L, mr_ckpt_path(c),
+              mr_ckpt_verify_share(c, (mr_ckpt_share){(int)part - 1, (int)parts}));
     }
     return 0;
 }
@@ -287,7 +299,7 @@ static int k_metadata(lua_State *L)
 static int k_stats(lua_State *L)
 {
     mr_ckpt_stats s;
-    mr_bind_check(L, mr_ckpt_stats_of(self(L), luaL_checkstring(L, 2), &s));
+    check(L, mr_ckpt_path(self(L)), mr_ckpt_stats_of(self(L), luaL_checkstring(L, 2), &s));
     lua_createtable(L, 0, 7);
     MR_BIND_SET(L, s, n, zeros, nonfinite, min, max, mean, rms);
     return 1;
@@ -297,9 +309,9 @@ static int k_stats(lua_State *L)
 static int k_compare(lua_State *L)
 {
     mr_ckpt_delta d;
-    mr_bind_check(L,
-                  mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type),
-                                  luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
+    check(L, mr_ckpt_path(self(L)),
+          mr_ckpt_compare(self(L), luaL_checkstring(L, 3), mr_bind_unbox(L, 2, ckpt_type),
+                          luaL_optstring(L, 4, lua_tostring(L, 3)), &d));
     lua_createtable(L, 0, 5);
     MR_BIND_SET(L, d, n, differing, first, max_abs, distance);
     return 1;

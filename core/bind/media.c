@@ -202,6 +202,12 @@ static void push_info(lua_State *L, const mr_clip_info *info)
     mr_bind_set_num(L, "fps", info->rate_num ? (double)info->rate_num / info->rate_den : 0);
 }
 
+static void check(lua_State *L, mr_status st)
+{
+    mr_bind_check(L,
+                  mr_fail_try(st, "if ffplay plays it, encode it again: ffmpeg -i CLIP NEW.mp4"));
+}
+
 // scan(path) -> table of facts: frames, fps, width, height, codec, ...
 static int m_scan(lua_State *L)
 {
@@ -209,7 +215,7 @@ static int m_scan(lua_State *L)
     const mr_media *m = media(L);
     mr_clip_info info;
     mr_fault fault;
-    mr_bind_check(L, m->scan(worker(L, m), path, 0, &info, &fault));
+    check(L, m->scan(worker(L, m), path, 0, &info, &fault));
     int32_t keys = info.n_keys;
     mr_clip_info_fini(&info);
     info.n_keys = keys;
@@ -262,7 +268,7 @@ static int m_decode(lua_State *L)
     mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
     void **keys = mr_bind_hold(L);
     mr_fault fault;
-    mr_bind_check(L, m->scan(w, path, q.deadline_s, info, &fault));
+    check(L, m->scan(w, path, q.deadline_s, info, &fault));
     *keys = info->key_pts;
     // without sizes, decode all frames from the start at the displayed size
     q.info = info;
@@ -278,7 +284,7 @@ static int m_decode(lua_State *L)
     size_t bytes = (size_t)q.frames * 3 * (size_t)q.height * (size_t)q.width;
     luaL_Buffer buf;
     uint8_t *out = (uint8_t *)luaL_buffinitsize(L, &buf, bytes);
-    mr_bind_check(L, m->read(w, &q, out, &fault));
+    check(L, m->read(w, &q, out, &fault));
     luaL_pushresultsize(&buf, bytes);
     push_info(L, info);
     return 2;
@@ -335,9 +341,9 @@ static int m_watch(lua_State *L)
     mr_clip_info *info = mr_bind_scratch(L, sizeof *info);
     void **keys = mr_bind_hold(L);
     mr_fault fault;
-    mr_bind_check(L, m->scan(w, path, 0, info, &fault));
+    check(L, m->scan(w, path, 0, info, &fault));
     *keys = info->key_pts;
-    mr_bind_check(L, m->watch(w, path, info, 0, NULL, &fault));
+    check(L, m->watch(w, path, info, 0, NULL, &fault));
     push_info(L, info);
     return 1;
 }

@@ -252,7 +252,7 @@ static mr_status read_index(index_file *x, const char *path)
 static mr_status open_index(mr_ckpt *c, const char *path)
 {
     index_file x = {.ckpt = c};
-    mr_status st = read_index(&x, path);
+    mr_status st = mr_fail_try(read_index(&x, path), MR_CKPT_AGAIN);
     json_decref(x.files);
     json_decref(x.where);
     mr_free(x.text);

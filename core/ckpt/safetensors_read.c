@@ -294,6 +294,7 @@ mr_status mr_safetensors_open(const char *path, int64_t header_max, mr_safetenso
         return mr_fail_memory(sizeof *st);
     st->fd = -1;
     mr_arena_init(&st->names);
+    int64_t most = header_max > 0 ? MR_MIN(header_max, MR_ST_HEADER_MAX_LARGE) : MR_ST_HEADER_MAX;
     mr_status status = MR_OK;
     struct stat s;
     if (!(st->path = mr_strdup(path)))
@@ -305,9 +306,7 @@ mr_status mr_safetensors_open(const char *path, int64_t header_max, mr_safetenso
     else if (!S_ISREG(s.st_mode))
         status = mr_fail(MR_E_FORMAT, "%s: not a regular file", path);
     else
-        status = read_start(
-            st, header_max > 0 ? MR_MIN(header_max, MR_ST_HEADER_MAX_LARGE) : MR_ST_HEADER_MAX,
-            s.st_size);
+        status = mr_fail_try(read_start(st, most, s.st_size), "copy or download it again");
     if (status != MR_OK)
         mr_safetensors_close(st);
     else

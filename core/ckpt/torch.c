@@ -253,6 +253,7 @@ mr_status mr_torch_open(const char *path, mr_torch **out)
     mr_arena_init(&t->arena);
     t->fd = -1;
     mr_status st = (t->path = mr_strdup(path)) ? open_file(t) : mr_fail_memory(strlen(path));
+    mr_fail_try(st, MR_CKPT_AGAIN ", or save its weights as safetensors");
     if (st != MR_OK)
         mr_torch_close(t);
     else

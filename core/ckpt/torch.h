@@ -4,6 +4,8 @@
 
 #include "moonreel/ckpt.h"
 
+#define MR_CKPT_AGAIN "copy or download it again" /* a damaged file of weights */
+
 /* A range of bytes in a file, by name: an entry of a zip, or a storage of an older file. */
 typedef struct mr_entry {
     char *name;

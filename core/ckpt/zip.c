@@ -141,8 +141,8 @@ mr_status mr_zip_list(const char *path, int fd, int64_t size, mr_entries *out)
 static mr_status compare(const char *path, mr_entry *e, uint32_t crc)
 {
     if (crc != e->crc)
-        return BAD("%s: entry '%s' is damaged: its CRC is %08x, expected %08x", path, e->name,
-                   (unsigned)crc, (unsigned)e->crc);
+        return BAD("%s: entry '%s' is damaged: its CRC is %08x, expected %08x; try: " MR_CKPT_AGAIN,
+                   path, e->name, (unsigned)crc, (unsigned)e->crc);
     e->proven = true;
     return MR_OK;
 }

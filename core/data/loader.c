@@ -249,9 +249,11 @@ static mr_status count_failures(mr_loader *l, const slab *s)
                            "The newest: %s",
                            *row, mr_index_root(source->index, s->roots[i]), l->why);
         if (l->window_failures > WINDOW_FAILURES)
-            return mr_fail(MR_E_DATA, "%d of the last %llu samples cannot be read; the newest: %s",
+            return mr_fail(MR_E_DATA,
+                           "%d of the last %llu samples cannot be read; try: moonreel data scan %s "
+                           "--decode. The newest: %s",
                            l->window_failures, (unsigned long long)MR_MIN(l->seen, LOADER_WINDOW),
-                           l->why);
+                           mr_index_path(source->index), l->why);
     }
     l->facts.delivered += s->batch.other ? 0 : (uint64_t)s->draw.n;
     source->delivered += (uint64_t)s->draw.n;

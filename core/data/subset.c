@@ -359,7 +359,8 @@ mr_status mr_subset_read(const char *path, mr_subset **out)
     size_t n;
     mr_subset *s = NULL;
     MR_TRY(mr_file_read_small(path, LARGEST, &all, &n));
-    mr_status st = read_list(path, all, n, &s);
+    mr_status st = mr_fail_try(read_list(path, all, n, &s),
+                               "the seen-*.bits of that run, or --start-from-scratch");
     mr_free(all);
     if (st == MR_OK)
         *out = s;

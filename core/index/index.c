@@ -215,7 +215,7 @@ mr_status mr_index_open(const char *path, bool verify, mr_index **out)
         : !mr_path_exists(ix->path)
             ? mr_fail(MR_E_DATA, "%s: no such index; try: moonreel data ingest DIR|CSV -o %s", path,
                       path)
-            : open_index(ix, verify);
+            : mr_fail_try(open_index(ix, verify), "copy or build the index again");
     if (st == MR_OK)
         *out = ix;
     else

@@ -391,6 +391,7 @@ mr_status mr_store_open(const char *path, bool verify, mr_store **out)
     if ((s->path = mr_strdup(path)) && (s->file = mr_alloc(n + 16)))
         snprintf(s->file, n + 16, "%s/" INDEX_DATA, path);
     mr_status st = s->file ? open_store(s, verify) : mr_fail_memory(n);
+    mr_fail_try(st, "copy or build it again");
     if (st == MR_OK)
         *out = s;
     else

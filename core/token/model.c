@@ -155,7 +155,7 @@ static mr_status read_rules(mr_tokenizer *t, mr_lent rest, mr_normal_rules *out)
             const char *wrong = f.wire_type == MR_WIRE_TEXT ? mr_charmap_open(f.text, &out->map)
                                                             : "is not a byte string";
             if (wrong)
-                return BAD(t, "damaged: its map of characters %s; try: copy the file again", wrong);
+                return BAD(t, "damaged: its map of characters %s", wrong);
         } else if (f.number >= 3 && f.number <= 5) {
             *flags[f.number - 3] = f.value != 0;
             damaged |= f.wire_type != MR_WIRE_INT;
@@ -220,6 +220,7 @@ mr_status mr_tokenizer_open(const char *path, mr_tokenizer **out)
     if (!MR_NEW(t))
         return mr_fail_memory(sizeof *t);
     mr_status st = (t->path = mr_strdup(path)) ? open_file(t) : mr_fail_memory(strlen(path));
+    mr_fail_try(st, "copy or download the spiece.model of this text encoder again");
     if (st != MR_OK)
         mr_tokenizer_close(t);
     else

@@ -28,6 +28,13 @@ static __attribute__((noinline, unused, no_sanitize_thread)) int check_count(int
 #define CHECK_OK(call)                check_status((call), MR_OK, #call, __FILE__, __LINE__)
 #define CHECK_FAILS(call, code, part) check_fails((call), (code), (part), #call, __FILE__, __LINE__)
 
+// whether the text of the last failure, with its causes, says what to try
+static inline int check_tries(void)
+{
+    char text[4096];
+    return mr_error_format(mr_error_last(), text, sizeof text) && strstr(text, "try: ");
+}
+
 static inline int check_done(void)
 {
     int failed = check_count(&check_failed, 0);

@@ -58,6 +58,11 @@ MR_API mr_status mr_status_from_name(const char *name); /* MR_STATUS_COUNT when 
 MR_API mr_status mr_fail_at(mr_status code, const char *file, int line, const char *fmt, ...)
     MR_PRINTF(4, 5);
 MR_API mr_status mr_fail_note_at(const char *file, int line, const char *fmt, ...) MR_PRINTF(3, 4);
+/* Adds `; try: HINT` at the end of the message if `code` blames the contents of a file (MR_E_CKPT,
+ * MR_E_DATA, MR_E_DECODE, MR_E_FORMAT) and the message does not say yet what to try. Returns
+ * `code`. Who opens a file knows what its user can do about it; who reads it knows what is wrong.
+ */
+MR_API mr_status mr_fail_try(mr_status code, const char *hint);
 /* Fill op, node and origin of the newest record if they are still empty. NULL skips a field. */
 MR_API void mr_fail_where(const char *op, const char *node, const char *origin);
 

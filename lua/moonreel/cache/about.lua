@@ -126,7 +126,8 @@ function about.decode(text, where)
   local good, rows = pcall(json.decode, text or "", where)
   if not good or type(rows) ~= "table" or rows.format ~= about.FORMAT then
     base.raise("MR_E_FORMAT", (
-      "%s is not a cache of features: its format is '%s'; expected '%s'"):format(
+      "%s is not a cache of features: its format is '%s'; expected '%s'; try: the folder that "
+      .. "job=extract wrote"):format(
       where, good and type(rows) == "table" and tostring(rows.format) or "none", about.FORMAT))
   end
   return rows

@@ -359,11 +359,6 @@ function ckpt.load(found, lock)
     notes[#notes + 1] = ("%s was skipped: %s"):format(path, tostring(result))
   end
   if type(last) == "table" and last.code then
-    local dir = last.code == "MR_E_FORMAT" and found.candidates[1]:match("^(.*)/ckpt/step%-%d+$")
-    if dir then
-      base.raise(last.code, ("%s\n  try: another step; moonreel ckpt ls %s"):format(last.message,
-        dir))
-    end
     error(last, 0)
   end
   base.raise("MR_E_CKPT", ("%s: there is nothing to load: %s"):format(found.spec, tostring(last)))

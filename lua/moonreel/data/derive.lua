@@ -125,8 +125,8 @@ function derive.check_parts(indexes)
     missing[#missing + 1] = not has[i] and tostring(i) or nil
   end
   if #missing > 0 then
-    base.raise("MR_E_DATA", ("of %d parts these are missing: %s"):format(first.parts,
-      table.concat(missing, ", ")))
+    base.raise("MR_E_DATA", ("of %d parts these are missing: %s; try: merge with them, or "
+      .. "without --parts"):format(first.parts, table.concat(missing, ", ")))
   end
 end
 
@@ -163,8 +163,8 @@ function derive.run(given)
     end
   end
   if report.rows_out == 0 then
-    base.raise("MR_E_DATA", ("%s: no row remains of %d; nothing was written"):format(o.output,
-      report.rows_in))
+    base.raise("MR_E_DATA", ("%s: no row remains of %d; nothing was written; try: moonreel data "
+      .. "stats, which prints the ranges of all columns"):format(o.output, report.rows_in))
   end
   builder:meta("sources", json.encode(json.array { { made = o.made, by = o.by,
     part = o.part, parts = o.parts, rows_in = report.rows_in, rows_out = report.rows_out,

@@ -3,6 +3,7 @@
 -- original index.
 -- @module moonreel.data.shards
 local base = require "moonreel.core.base"
+local hint = require "moonreel.text.hint"
 local json = require "moonreel.core.json"
 local tar = require "moonreel.data.tar"
 local whole = require "moonreel.data.whole"
@@ -11,6 +12,7 @@ local shards = {}
 
 local PIECE = 1 << 20
 local LIST = "shards.jsonl"
+local AGAIN <const> = "copy or download the shards again"
 
 -- ---- a clip's bytes ----
 
@@ -248,14 +250,14 @@ function shards.unpack(from, folder, tick)
   for i, name in ipairs(files_of(from)) do
     local expected = ("%06d.tar"):format(i - 1)
     if name ~= expected then
-      base.raise("MR_E_DATA", ("%s: %s is missing: the next one is %s"):format(from, expected,
-        name))
+      base.raise("MR_E_DATA", ("%s: %s is missing: the next one is %s; try: %s"):format(from,
+        expected, name, AGAIN))
     end
-    unpack_file(from .. "/" .. name, folder, all)
+    hint(AGAIN, unpack_file, from .. "/" .. name, folder, all)
   end
   if all.done ~= all.rows then
-    base.raise("MR_E_DATA", ("%s: the shards hold %d of %s samples; is the last of them missing?")
-      :format(from, all.done, all.rows))
+    base.raise("MR_E_DATA", ("%s: the shards hold %d of %s samples; is the last of them missing? "
+      .. "try: %s"):format(from, all.done, all.rows, AGAIN))
   end
   list.finish()
   return path, all.source

@@ -3,6 +3,7 @@
 -- of settings, adds the place here.
 -- @module moonreel.settings.blame
 local base = require "moonreel.core.base"
+local hint = require "moonreel.text.hint"
 local kinds = require "moonreel.recipe.kinds"
 local registry = require "moonreel.recipe.registry"
 
@@ -54,7 +55,8 @@ local function call(words, f, ...)
   error(problem, 0)
 end
 
---- Calls f with the value of one field; an error gets the place of that field.
+--- Calls f with the value of one field; an error gets the place of that field, and a file that does
+-- not fit the advice to name another one.
 ---@param settings table
 ---@param path string
 ---@param f function
@@ -62,7 +64,7 @@ end
 function blame.field(settings, path, f, ...)
   return call(function(message)
     return at_place(blame.place(settings, path), message)
-  end, f, ...)
+  end, hint, ("files of one release that fit the recipe, or another %s"):format(path), f, ...)
 end
 
 -- Leaves of settings that a text names, in its order: by their paths, or by their names alone if

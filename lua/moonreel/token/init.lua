@@ -6,6 +6,7 @@ local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
 local bpe = require "moonreel.token.bpe"
 local core = require "moonreel.core.token"
+local hint = require "moonreel.text.hint"
 local options = require "moonreel.text.options"
 
 local token = {}
@@ -100,11 +101,12 @@ local read_options = options.declare("token.open", {
 function token.open(path, given)
   local o = read_options(given)
   local file, kind = file_of(path)
-  local pieces = kind.open(file)
+  local pieces = hint("copy or download it again", kind.open, file)
   local end_id = control(pieces, kind.ends)
   if not end_id then
     base.raise("MR_E_FORMAT", ("%s: no control piece %s, which ends captions; expected the model "
-      .. "of %s"):format(pieces:path(), kind.ends, kind.of))
+      .. "of %s; try: the file that was released with the encoder"):format(pieces:path(),
+      kind.ends, kind.of))
   end
   local start_id = kind.starts and control(pieces, kind.starts)
   local least = start_id and 2 or 1
@@ -189,8 +191,8 @@ end
 ---@return table  ids i32 [B, max_length], padded; len i32 [B], tokens in use
 function Tokenizer:tokens(captions)
   if not self.pad_id then
-    base.raise("MR_E_FORMAT", ("%s: no control piece <pad>, which fills a batch"):format(
-      self.pieces:path()))
+    base.raise("MR_E_FORMAT", ("%s: no control piece <pad>, which fills a batch; try: the "
+      .. "file that was released with the encoder"):format(self.pieces:path()))
   end
   local all, len = {}, {}
   for b, caption in ipairs(captions) do

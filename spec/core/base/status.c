@@ -48,6 +48,30 @@ static void chain(void)
     CHECK(mr_error_last() == NULL);
 }
 
+// what to try ends the message about the contents of a file, once
+static void tries(void)
+{
+    char text[1024];
+    CHECK_INT(mr_fail_try(middle(), "copy it again"), MR_E_DATA);
+    mr_fail_try(mr_fail_note("index.mrx"), "build it again");
+    mr_error_format(mr_error_last(), text, sizeof text);
+    CHECK_STR(text, "index.mrx\n  sample 17 could not be read\n    clip 'a.mp4' has 3 frames; try: "
+                    "copy it again");
+    mr_fail(MR_E_FORMAT, "a header is cut off; try: another file");
+    mr_fail_try(mr_fail_note("a.bin"), "copy it again");
+    CHECK_STR(mr_error_last()->text, "a.bin");
+    CHECK_STR(mr_error_last()->cause->text, "a header is cut off; try: another file");
+    // neither a failure of the disk nor of memory is one of the contents
+    CHECK_INT(mr_fail_try(mr_fail(MR_E_IO, "cannot open"), "copy it again"), MR_E_IO);
+    CHECK_STR(mr_error_last()->text, "cannot open");
+    mr_fail(MR_E_CKPT, "%*s", (int)sizeof text, "long");
+    CHECK_INT(strlen(mr_error_last()->text), sizeof mr_error_last()->text - 1);
+    CHECK_INT(mr_fail_try(MR_E_CKPT, "copy it again"), MR_E_CKPT);
+    CHECK_INT(strlen(mr_error_last()->text), sizeof mr_error_last()->text - 1);
+    mr_error_clear();
+    CHECK_INT(mr_fail_try(MR_OK, "copy it again"), MR_OK);
+}
+
 static void *on_thread(void *out)
 {
     middle();
@@ -81,6 +105,7 @@ static void names(void)
 int main(void)
 {
     chain();
+    tries();
     carried();
     names();
     return check_done();

@@ -28,6 +28,7 @@ static void refused(const char *header, size_t bytes, const char *part)
     mr_safetensors *st = NULL;
     put(header, strlen(header), zeros, bytes);
     CHECK_FAILS(mr_safetensors_open(path, 0, &st), MR_E_FORMAT, part);
+    CHECK(check_tries());
     if (mr_error_last())
         CHECK(strstr(mr_error_last()->text, "probe.safetensors") || mr_error_last()->cause);
     CHECK(!st);

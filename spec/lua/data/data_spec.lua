@@ -74,6 +74,11 @@ describe("data.encode and data.decode", function()
     fails("MR_E_IO", "cannot create", data.encode, folder .. "/none/x.mp4",
       px, { frames = 2, height = 8, width = 8 })
     fails("MR_E_IO", "No such file", data.decode, folder .. "/none.mp4")
+    base.replace_file(folder .. "/text.mp4", "no clip")
+    for _, read in ipairs { data.scan, data.decode } do
+      fails("MR_E_DECODE", "text%.mp4: .*; try: if ffplay plays it, encode it again", read,
+        folder .. "/text.mp4")
+    end
     fails("MR_E_RANGE", "frame 9 was requested, the file has 5", data.decode,
       folder .. "/a.mp4", { frames = 1, start = 9 })
     fails("MR_E_USAGE", "filter", data.decode, folder .. "/a.mp4", { filter = "magic" })

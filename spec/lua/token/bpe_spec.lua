@@ -72,12 +72,12 @@ describe("byte pairs", function()
   it("are refused with the file and the line", function()
     local function vocabulary(of)
       dir:write("vocab.json", json.encode(of))
-      return bpe.open, dir.path
+      return token.open, dir.path
     end
     local ends = { ["<|startoftext|>"] = 0, ["<|endoftext|>"] = 1 }
     dir:write("merges.txt", "#version: 0.2\na b\na b c\n")
     fails("MR_E_FORMAT", "vocab%.json: there is no <|endoftext|>; expected the vocabulary of a "
-      .. "CLIP",
+      .. "CLIP; try: copy or download it again",
       vocabulary { ["<|startoftext|>"] = 0 })
     ends.x = 1.5
     fails("MR_E_FORMAT", "the id of 'x' is 1%.5; expected an integer of 0 to 16777215",

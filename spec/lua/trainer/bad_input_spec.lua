@@ -136,7 +136,7 @@ describe("moonreel train", function()
     -- a damaged checkpoint that is named is refused
     text, code = train("small", ("name=cut load='%s@4'"):format(run))
     assert.equal(8, code, text)
-    assert.matches("has %d+ bytes, the manifest says %d+\n  try: another step; moonreel ckpt ls ",
+    assert.matches("has %d+ bytes, the manifest says %d+; try: another step; moonreel ckpt ls ",
       text)
     local shown = select(2, folder.moonreel(("sample '%s/small.lua' load='%s' --prompt x --steps 1 "
       .. "--out '%s/clips'"):format(dir.path, run, dir.path)))

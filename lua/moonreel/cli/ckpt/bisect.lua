@@ -146,7 +146,8 @@ return function(opts, word, ...)
     say(("%s is left out: %s"):format(name_of(one), one.why))
   end
   if #list == 0 then
-    base.raise("MR_E_CKPT", ("ckpt bisect: %s has no complete checkpoint"):format(dir))
+    base.raise("MR_E_CKPT", ("ckpt bisect: %s has no complete checkpoint; try: moonreel ckpt ls %s")
+      :format(dir, dir))
   end
   local record, judged = open_record(dir, words, opts.again), json.array()
   local result = bisect.search(#list, function(i)

@@ -72,7 +72,7 @@ function part.run(opts, _, path)
     local of, bounds = deal(list, parts, trim)
     if #bounds < parts then
       base.raise("MR_E_DATA", ("%s: %d rows have a value of %s; expected at least %d for as many "
-        .. "parts"):format(path, #list, opts.by, parts))
+        .. "parts; try: fewer parts"):format(path, #list, opts.by, parts))
     end
     local made = {}
     for p = 1, parts do
