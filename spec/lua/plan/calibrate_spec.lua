@@ -1,4 +1,4 @@
---- A plan beside what a run measured.
+--- A plan compared with what a run measured.
 local calibrate = require "moonreel.plan.calibrate"
 local demo_data = dofile "spec/support/demo_data.lua"
 local json = require "moonreel.core.json"
@@ -10,10 +10,10 @@ local function bucket(frames, seconds, total)
     seconds = { step = seconds }, bytes = { decoders = 10 } }
 end
 
-describe("a plan beside a run", function()
+describe("a plan calibrated by a run", function()
   local p = { buckets = { bucket(1, 2, 100), bucket(6, 4, 200), bucket(9, 1, 300) } }
 
-  it("has rates as the median of its buckets says", function()
+  it("has the median of the rates of the run's buckets", function()
     assert.equal(1.5, calibrate.factor(p, { { bucket = "32px 6x32x32", measured_s = 6 } }))
     assert.equal(2, calibrate.factor(p, { { bucket = "32px 6x32x32", measured_s = 8 },
       { bucket = "32px 1x32x32", measured_s = 20 }, { bucket = "32px 9x32x32", measured_s = 1 },
@@ -21,7 +21,7 @@ describe("a plan beside a run", function()
     assert.is_nil(calibrate.factor(p, { { bucket = "32px 6x32x32" } }))
   end)
 
-  it("is as much slower in every step, and begins with the bytes that the run had", function()
+  it("is slower in each step by the same factor, and starts from the bytes of the run", function()
     local mesh = { machine = { here = true, program_bytes = 10 } }
     calibrate.as_run(mesh, 1.5, 30)
     assert.equal(3, work.seconds(mesh.machine, { op = "add", expected = 2 }, "f32"))
@@ -30,7 +30,7 @@ describe("a plan beside a run", function()
     assert.equal(30, mesh.machine.program_bytes)
   end)
 
-  it("stands beside what was measured, without processes that decode", function()
+  it("is printed next to the measured values, without decoding processes", function()
     local rows = { { bucket = "32px 6x32x32" }, { bucket = "other" } }
     calibrate.compare(p, rows)
     assert.same({ { bucket = "32px 6x32x32", planned_s = 4, planned_bytes = 190 },
@@ -38,10 +38,10 @@ describe("a plan beside a run", function()
   end)
 end)
 
--- what of the planned bytes a process had more or less
+-- how many more bytes than planned a process had
 local function off(planned, seen) return planned / seen - 1 end
 
--- the fixed step of the bench on fewer tokens, run once: bytes resident, bytes planned
+-- the fixed step of the bench with fewer tokens, run once: bytes resident, bytes planned
 local STEP = [[
   local step, core = require "moonreel.bench.step", require "moonreel.core.bench"
   local cut = require("moonreel.nn").merged(require("moonreel.bench.cuts").all.stdit3,
@@ -52,15 +52,15 @@ local STEP = [[
   local one = step.compile(run, params, net, cut, step.settings[1])
   print(core.max_resident(), began + one.prog:plan().total)]]
 
--- sanitizers keep what is freed: their peaks say nothing
+-- sanitizers keep freed memory, so their peaks prove nothing
 local counts = not process.program():find("/asan/", 1, true)
 
-describe("the bytes that a process has at most", function()
+describe("the peak bytes of a process", function()
   teardown(demo_data.remove)
 
-  it("lie within a twentieth of those planned: a run of the demo", function()
+  it("are within 5 % of the planned ones: a run of the demo", function()
     local outputs = demo_data.scratch()
-    -- by a process that did other things before: they count as its beginning
+    -- by a process that did other work before, which counts as its initial memory
     demo_data.moonreel("-e", ("local much = ('x'):rep(64 << 20) require('moonreel.trainer').run("
       .. "require('moonreel.settings').bake('recipes/tiny/demo', { 'steps=6', 'outputs=%s', "
       .. "'dataset.data_path=%s' }), { write = function() end }) return #much")
@@ -73,7 +73,7 @@ describe("the bytes that a process has at most", function()
     os.execute("rm -r '" .. outputs .. "'")
   end)
 
-  it("lie within a twentieth of those planned: the fixed step of the bench", function()
+  it("are within 5 % of the planned ones: the fixed step of the bench", function()
     local done = process.run({ process.program(), "-e", STEP }, "", { deadline_s = 600 })
     assert.equal(0, done.exit, done.output)
     local seen, planned = done.output:match "(%d+)%s+(%d+)"

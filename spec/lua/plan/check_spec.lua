@@ -1,4 +1,4 @@
---- Do recipes fit, or why not?
+--- Whether recipes fit, and why not.
 local check = require "moonreel.plan.check"
 local files = require "moonreel.recipe.files"
 local mesh = require "moonreel.plan.mesh"
@@ -13,7 +13,7 @@ local function run(...)
 end
 
 describe("a check", function()
-  it("has a row for each stage on each mesh, and a reason where nothing can be planned", function()
+  it("has a row for each stage on each mesh, with a reason for an impossible plan", function()
     local rows = check.rows({ "opensora-1.2/lambda/tutorial", "opensora-1.2/sample", "no/such" },
       { mesh.parse "H100", mesh.parse "8xH100" }, ONE)
     local seen = {}
@@ -28,7 +28,7 @@ describe("a check", function()
     assert.is_nil(rows[#rows].fits)
   end)
 
-  it("collects by generations, and as before afterwards", function()
+  it("uses the generational collector, and restores the mode afterwards", function()
     local open, during = plan.open, nil
     finally(function() plan.open = open end)
     plan.open = function(...)
@@ -40,7 +40,7 @@ describe("a check", function()
     assert.equal("incremental", collectgarbage("incremental"))
   end)
 
-  it("is a command that ends with 5 when one does not fit", function()
+  it("is a command that exits with 5 when a recipe does not fit", function()
     local exit, text = run("--check", "opensora-1.2/lambda/stage1", "--gpus", "1,8", ONE[1], ONE[2])
     assert.equal(0, exit)
     assert.matches("\nopensora%-1.2/lambda/stage1 +%- +1 H100 +[%d.]+ GB +144p 51x%d+x%d+ +fits\n",
@@ -58,7 +58,7 @@ describe("a check", function()
     assert.matches("there is no resolution of this name", text)
   end)
 
-  it("of all recipes that ship finds that they fit where they are meant to run, or says why not",
+  it("finds that all shipped recipes fit their machines, or reports why not",
     function()
       local meshes = { mesh.parse "H100", mesh.parse "8xH100", mesh.parse "24x8xH100" }
       -- those of Open-Sora 2.0 take minutes; closed_spec plans two of them
@@ -95,7 +95,7 @@ describe("a check", function()
       assert.equal(1, seen["mlperf/flux1 8 H100 fits"])
     end)
 
-  it("of one node says what makes a stage fit there, and that does", function()
+  it("of one node proposes changes that make a stage fit there", function()
     local one = "bucket_config=recipe.replace{['1024'] = {[1] = {0.3, 40}}, ['480p'] = {[102] = "
       .. "{1.0, 3}}}"
     local function row(...)

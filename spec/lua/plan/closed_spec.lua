@@ -1,4 +1,4 @@
---- Closed forms against the tables that were computed for the published models.
+--- Closed formulas compared with the tables that were computed for the published models.
 local closed = require "moonreel.plan.closed"
 local compiled = require "moonreel.plan.compiled"
 local machine = require "moonreel.plan.machine"
@@ -45,7 +45,7 @@ describe("the MMDiT of Open-Sora 2.0", function()
     near(3.95, closed.mmdit_seconds(image, h200).total, 2e-3)
   end)
 
-  it("splits a sample over ranks: 768 px over four", function()
+  it("divides a sample over ranks: 768 px over four", function()
     local s = closed.mmdit_shape(768, 129, 2,
       { sequence = 4, recomputed = { double = 19, single = 38 } })
     local t = closed.mmdit_seconds(s, h200)
@@ -58,7 +58,7 @@ describe("the MMDiT of Open-Sora 2.0", function()
 end)
 
 describe("the state of the MMDiT", function()
-  it("has gradients, masters, moments and averages shared by ranks: 18 bytes each", function()
+  it("has 18 bytes a parameter, of which ranks share all but the weights", function()
     local s = closed.mmdit_shape(256, 1, 1)
     local shared = closed.mmdit_bytes(s, 1) - closed.mmdit_bytes(s, 2)
     near(18 * closed.mmdit.parameters / 2, shared, 1e-9, "shared state")
@@ -68,7 +68,7 @@ end)
 describe("a graph of the MMDiT's shapes", function()
   local mmdit = require "moonreel.bench.mmdit"
 
-  it("has the released parameters and, within a tenth, the operations of the formulas", function()
+  it("has the released parameters and, within 10 %, the operations of the formulas", function()
     for _, r in ipairs { { 256, 33, 2, false }, { 768, 33, 1, true } } do
       local s = closed.mmdit_shape(r[1], r[2], r[3])
       local got = mmdit.plan(r[3], s.tokens - mmdit.text, r[4])
@@ -78,7 +78,7 @@ describe("a graph of the MMDiT's shapes", function()
     end
   end)
 
-  it("keeps of a recomputed block what the formula says, and what attention gave", function()
+  it("keeps the formula's bytes of a recomputed block, and attention's results", function()
     local function kept(tokens) return mmdit.plan(1, tokens, true).arena end
     local free = mmdit.plan(1, 8192, false).arena
     assert.is_true(kept(8192) < free / 3)
@@ -89,7 +89,7 @@ describe("a graph of the MMDiT's shapes", function()
 end)
 
 describe("recipes of Open-Sora 2.0", function()
-  it("have the parameters, and within a tenth the operations, of the formulas", function()
+  it("have the parameters and, within 10 %, the operations of the formulas", function()
     local of = mesh.parse "28x8xH200"
     local cache <close> = compiled.new(of.machine)
     -- a model that takes a condition, and one without
@@ -118,7 +118,7 @@ describe("STDiT3 of Open-Sora 1.2", function()
     end
   end)
 
-  it("agree with the graphs that train, within a tenth", function()
+  it("agree with the graphs that train, within 10 %", function()
     local of = mesh.parse "H100"
     local cache <close> = compiled.new(of.machine)
     local p = plan.of(settings.bake("opensora-1.2/lambda/stage1", { "bucket_config=recipe.replace{"

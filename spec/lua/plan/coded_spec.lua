@@ -42,8 +42,8 @@ local function planned(s, survey)
   return plan.of(s, { mesh = of, compiled = cache, survey = survey })
 end
 
--- arena, and inputs, results and constants of the codec's own programs for a clip, of which `back`
--- frames come back; and bytes of its weights
+-- The arena, and inputs, results and constants of the codec's own programs for a clip, of which
+-- `back` frames are returned; and the bytes of its weights.
 local function by_codec(s, frames, back)
   local coder <close> = codec.plan(pipeline.coder(s, "bf16"), { facts = { device = "shadow",
     isa = "base", threads = 1, bf16 = true, amx = false } })
@@ -61,7 +61,7 @@ describe("the plan of a reconstruction", function()
   -- under compat four frames give one latent frame, which decodes to one frame
   for type, case in pairs { hunyuan_vae = { 5, 5 }, dc_ae = { 4, 1 },
       OpenSoraVAE_V1_2 = { 6, 6 } } do
-    it("has the bytes of the codec's calls there and back: " .. type, function()
+    it("has the bytes of the codec's encoding and decoding: " .. type, function()
       local frames, back = table.unpack(case)
       local s = bake(type, ("[%d] = {1.0, 3}"):format(frames), "batch_size=none")
       local row = planned(s).largest
@@ -79,7 +79,7 @@ describe("the plan of a reconstruction", function()
     end)
   end
 
-  it("has seconds of reading, encoding, decoding and writing, and says what decides", function()
+  it("has the seconds of reading, encoding, decoding and writing, and names the slowest", function()
     local s = bake("hunyuan_vae", "[9] = {1.0, 1}, [1] = {1.0, 1}", "batch_size=2")
     local p = planned(s)
     local b = p.buckets[1].frames == 9 and p.buckets[1] or p.buckets[2]
@@ -96,7 +96,7 @@ describe("the plan of a reconstruction", function()
     end
     assert.near(t.step, sum, 1e-9)
     assert.is_true(seen.encode_rate and seen.launch_s and not seen.decode_rate)
-    -- decoders that are too slow decide, and are named
+    -- decoders that are too slow are named as the slowest part
     local slow = setmetatable({ decode_rate = 1e4 }, { __index = machine.open "H100" })
     local cache <close> = compiled.new(slow)
     local waits = plan.of(s, { mesh = mesh.new(slow), compiled = cache }).slowest
@@ -106,7 +106,7 @@ describe("the plan of a reconstruction", function()
       show.why(p, waits))
   end)
 
-  it("is of all clips of an index, or of the first batches", function()
+  it("covers all clips of an index, or the first batches", function()
     local survey = { index = "x.mrx", rows = 9, dropped = {}, buckets = {
       { resolution = "32px", frames = 5, height = 32, width = 32, batch = 4, samples = 7,
         pixels = 1e4 } } }
@@ -140,7 +140,7 @@ describe("the plan of a reconstruction", function()
     assert.equal(p.largest.written, show.plain(p).buckets[1].written)
   end)
 
-  it("counts each clip once, whatever share of them trains", function()
+  it("counts each clip once, whatever share of the clips is trained", function()
     local index <close> = data.open(demo_data.path())
     finally(demo_data.remove)
     local s = bake("dc_ae", "[4] = {0.25, 2}, [1] = {{0.5, 0.5}, 8}", "dataset.fps_max=none")
@@ -153,14 +153,14 @@ describe("the plan of a reconstruction", function()
     assert.same({ 300, {} }, { samples, survey.dropped })
   end)
 
-  it("names another way and smaller clips that fit where a clip does not", function()
+  it("names another way and smaller clips that fit when a clip does not", function()
     local large = "resolutions=recipe.replace{['32px'] = {pixels = 4096, aspects = {{1.0, 64, "
       .. "64}}}}"
     local function with(values)
       return bake("dc_ae", "[96] = {1.0, 1}", large, "compat=none", "dataset.fps_max=none",
         "model.frames_at_once=0", table.unpack(values))
     end
-    -- the plan in a memory, and what would fit
+    -- the plan for a memory, and what would fit
     local function planned_in(bytes, ...)
       local small = setmetatable({ memory_bytes = bytes }, { __index = machine.open "H100" })
       local cache <close> = compiled.new(small)
@@ -177,12 +177,12 @@ describe("the plan of a reconstruction", function()
       texts[i] = row.text
     end
     assert.same({ "model.frames_at_once = 8", "clips of 92 frames", "pictures of 60 x 60" }, texts)
-    -- a remedy does what it says
+    -- a proposed remedy works
     assert.is_true((planned_in(rows[1].total, (rows[1].text:gsub(" ", "")))))
     assert.same({}, (select(2, planned_in(4e9))))
   end)
 
-  it("is that of one GPU and one way to go through the clips", function()
+  it("covers one GPU and one pass over the clips", function()
     local s, of = bake("dc_ae", "[4] = {1.0, 1}"), mesh.parse "8xH100"
     local cache <close> = compiled.new(of.machine)
     fails("MR_E_RECIPE", "dc_ae.lua:%d+: job = reconstruct runs on one GPU, not on 8 H100; try: "

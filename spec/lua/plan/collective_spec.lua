@@ -1,4 +1,4 @@
---- Seconds of collectives, against figures modelled for eight H100 a node.
+--- Seconds of collectives, compared with figures modelled for eight H100 a node.
 local collective = require "moonreel.plan.collective"
 local machine = require "moonreel.plan.machine"
 
@@ -15,7 +15,7 @@ describe("a collective", function()
     close(4.8e-3, collective.ring_latency(m, { gpus = 8, nodes = 128 }), 0.01)
   end)
 
-  it("in two hops waits 0.13 and 0.43 ms", function()
+  it("waits 0.13 and 0.43 ms in two hops", function()
     for nodes, want in pairs { [28] = 0.13e-3, [128] = 0.43e-3 } do
       local intra, inter = collective.two_hops(m, { gpus = 8, nodes = nodes }, 0)
       close(want, intra + inter, 0.07)
@@ -36,7 +36,7 @@ describe("a collective", function()
     close(1e9 * 3 / 4 / 46e9, inter - none, 1e-9)
   end)
 
-  it("of one rank, or between the nodes of one node, takes nothing", function()
+  it("of one rank, or between the nodes of one node, takes no time", function()
     assert.equal(0, collective.flat(m, { gpus = 1, nodes = 1 }, 1e9))
     assert.equal(0, select(2, collective.two_hops(m, { gpus = 8, nodes = 1 }, 1e9)))
   end)

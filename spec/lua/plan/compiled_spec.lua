@@ -1,5 +1,5 @@
---- What is compiled without a device has the layout of what runs: the fixed step, and every tiny
--- recipe, in all of their buckets.
+--- A graph compiled without a device has the layout of one that runs: the fixed step, and all
+-- buckets of each tiny recipe.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
@@ -19,7 +19,7 @@ local settings = require "moonreel.settings"
 local step = require "moonreel.bench.step"
 local stdit3 = require "moonreel.models.stdit3"
 
--- bytes of a program that its layout decides
+-- bytes of a program that its layout determines
 local function layout(prog)
   local m = prog:memory()
   return { m.arena, m.bound, m.workspace, m.inputs, m.results, m.consts, m.params, m.state }
@@ -46,7 +46,7 @@ describe("a step compiled without a device", function()
     assert.is_true(arenas[2] < 0.8 * arenas[1])
   end)
 
-  -- what a run would compile for every bucket of settings, against what its plan says
+  -- compares what a run would compile for each bucket of settings with its plan
   local function check(s)
     local m = machine.this(device)
     local cache <close> = compiled.new(m)
@@ -82,7 +82,7 @@ describe("a step compiled without a device", function()
     end
   end)
 
-  it("has the bytes of every stage of tiny/opensora12", function()
+  it("has the bytes of each stage of tiny/opensora12", function()
     local dir = folder.new()
     finally(function() dir:remove() end)
     local weights = dir.path .. "/weights"
@@ -96,11 +96,11 @@ describe("a step compiled without a device", function()
   end)
 end)
 
-describe("a step planned for a GPU that is not here", function()
-  -- sanitizers build no emulated GPU
+describe("a step planned for a GPU that this machine lacks", function()
+  -- builds with sanitizers have no emulated GPU
   local emulated = base.exists((process.program():gsub("[^/]*$", "libmoonreel_cudaemu.so")))
 
-  it("has as many bytes as the GPU's own rows ask for, or up to 0.8 GB more", function()
+  it("has the bytes of the GPU's own kernels, or up to 0.8 GB more", function()
     if not emulated then
       return pending "no emulated GPU"
     end
@@ -121,7 +121,7 @@ describe("a step planned for a GPU that is not here", function()
     for k, planned in ipairs(bytes[1]) do
       local real = bytes[2][k]
       assert.not_equal(planned.workspace, real.workspace)
-      -- the workspace of one step, however many blocks there are
+      -- the workspace of one step, for any number of blocks
       assert.is_true(planned.arena >= real.arena, k)
       assert.is_true(planned.arena - real.arena < 0.8e9, k)
     end
@@ -129,7 +129,7 @@ describe("a step planned for a GPU that is not here", function()
 end)
 
 describe("programs of the encoders", function()
-  it("are rated once, however many buckets run them", function()
+  it("are rated once, for any number of buckets that run them", function()
     local work = require "moonreel.plan.work"
     local parts, asked = work.parts, 0
     finally(function() work.parts = parts end)
@@ -144,7 +144,7 @@ describe("programs of the encoders", function()
       local before = asked
       encode[batch] = cache:step(s, models, { resolution = "144p", frames = 51, height = 144,
         width = 256, batch = batch }).parts.encode
-      -- the step itself, and with the first one what encodes its clips and captions
+      -- the step itself, and with the first one the encoders of its clips and captions
       assert.equal(batch > 1, asked - before == 1)
     end
     assert.is_true(encode[3] > encode[1])
@@ -152,7 +152,7 @@ describe("programs of the encoders", function()
 end)
 
 describe("graphs", function()
-  it("are built once for settings whose encoders alone differ, and each has its own", function()
+  it("are built once for settings that differ only in encoders", function()
     local graph, built = program.graph, 0
     finally(function() program.graph = graph end)
     program.graph = function(...)
@@ -175,7 +175,7 @@ describe("graphs", function()
     assert.equal(2, built)
   end)
 
-  it("of an adversary are not those without one", function()
+  it("with an adversary differ from those without one", function()
     local cache <close> = compiled.new(machine.open "H100")
     local alone = cache:of(settings.bake "opensora-2.0/vae/train_dc_ae")
     local judged = cache:of(settings.bake "opensora-2.0/vae/train_dc_ae_disc")

@@ -1,5 +1,5 @@
---- When inputs of blocks go to host memory and come back: in which order, of how many bytes, and
--- who waits on machines with a fast link and with a slow one.
+--- When inputs of blocks are copied to host memory and back: their order, their bytes, and who
+-- waits on machines with a fast link and with a slow one.
 -- Covers: lua/moonreel/plan/copies.lua
 local compiled = require "moonreel.plan.compiled"
 local machine = require "moonreel.plan.machine"
@@ -8,7 +8,7 @@ local plan = require "moonreel.plan"
 local settings = require "moonreel.settings"
 
 describe("copies of inputs of blocks", function()
-  -- the plan of the bucket on an H200 whose link to the host has a rate
+  -- the plan of the bucket on an H200 whose link to the host has this rate
   local function row_of(rate, most)
     local s = settings.bake("recipes/opensora-2.0/train/stage1.lua", { "model.depth=2",
       "model.depth_single_blocks=2", "grad_checkpoint=true", "grad_ckpt_settings=none",
@@ -32,7 +32,7 @@ describe("copies of inputs of blocks", function()
     return bytes, blocks
   end
 
-  it("go in the order of blocks, of a double one two together, and come back in the other",
+  it("leave in the order of blocks, two for a double block, and return in reverse",
     function()
     local row = row_of(55e9)
     local out, there = stream(row.copies, "d2h")
@@ -53,7 +53,7 @@ describe("copies of inputs of blocks", function()
       "double_blocks.1", "double_blocks.1", "double_blocks.0" }, during)
   end)
 
-  it("are waited for by no block where the plan says so, and by some where the link is slow",
+  it("delay no block on a fast link, and some blocks on a slow one",
     function()
     local row = row_of(55e9)
     assert.is_true(row.seconds.away < row.seconds.forward)
@@ -65,7 +65,7 @@ describe("copies of inputs of blocks", function()
       n = n + 1
     end
     assert.equal(12, n)
-    -- where nothing else counts all of them are waited for, one after the other
+    -- when nothing else takes time all of them are waited for, one after the other
     local slow = row_of(1e6)
     local bytes = stream(slow.copies, "d2h")
     assert.near(1, slow.copies_wait / (2 * bytes / 1e6), 0.02)

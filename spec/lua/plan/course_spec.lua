@@ -1,4 +1,4 @@
---- The course of a whole run from its buckets' seconds and an index's samples.
+--- The course of a whole run, from its buckets' seconds and an index's samples.
 local course = require "moonreel.plan.course"
 local mesh = require "moonreel.plan.mesh"
 
@@ -43,14 +43,14 @@ describe("the course of a run", function()
       { surveys = { survey, fewer } })
     assert.same({ 20, 15 }, c.epochs)
     assert.equal(20 + 15 * 3, c.steps)
-    -- a step goes on in the next epoch: only the last of all is short
+    -- a step continues in the next epoch: only the last of all is short
     c = course.of(planned "H100", settings { epochs = 5, accumulate = 12 },
       { surveys = { survey, fewer } })
     assert.same({ 4, 2 }, c.epochs)
     assert.equal(-(-(40 + 4 * 30) // 12), c.steps)
   end)
 
-  it("carries what is no whole batch into the next epoch, where the recipe says so", function()
+  it("carries incomplete batches into the next epoch when the recipe says so", function()
     local function epoch(samples)
       return { index = "x.mrx", buckets = { { resolution = "144p", frames = 1, height = 9,
         width = 16, batch = 10, samples = samples }, { resolution = "144p", frames = 1, height = 16,
@@ -62,18 +62,18 @@ describe("the course of a run", function()
         { surveys = surveys }).epochs
     end
     assert.same({ 4, 3, 4 }, epochs "short")
-    -- 5 and 6, then 4 and 2 are left; the last epoch trains 25 and 8
+    -- 5 and 6, then 4 and 2 remain; the last epoch trains 25 and 8
     assert.same({ 2, 3, 4 }, epochs "carry")
   end)
 
-  it("of an extraction is all epochs that differ, whatever steps a training would take", function()
+  it("of an extraction covers all epochs that differ, whatever the steps of a training", function()
     local c = course.of(planned "H100", settings { job = "extract", steps = 7, epochs = 9,
       dataset = { draw_epochs = 3 } }, { surveys = { survey, fewer } })
     assert.equal(40 + 30 + 30, c.steps)
     assert.matches("^3 epochs of x.mrx", c.from)
   end)
 
-  it("takes the recipe's own count, or that of a published run, or says nothing", function()
+  it("uses the recipe's own number of steps, or that of a published run, or none", function()
     assert.equal(77, course.of(planned "H100", settings { steps = 77 }).steps)
     local lambda = settings { recipe = "recipes/opensora-1.2/lambda/tutorial.lua" }
     local c = course.of(planned "24x8xH100", lambda, { stage = "stage3" })
@@ -83,7 +83,7 @@ describe("the course of a run", function()
     assert.is_nil(course.of(planned "H100", settings {}))
   end)
 
-  it("loses speed where ranks draw freely: the slowest of each step decides", function()
+  it("is slower when ranks draw independently: the slowest of each step decides", function()
     local s = settings { steps = 10 }
     assert.equal(1, course.of(planned "H100", s, { surveys = { survey } }).free)
     local c = course.of(planned "2xH100", s, { surveys = { survey } })
@@ -93,12 +93,12 @@ describe("the course of a run", function()
     assert.is_true(course.of(planned "24x8xH100", s, { surveys = { survey } }).free < 0.51)
   end)
 
-  it("keeps checkpoints and saves as often as failures ask for", function()
+  it("keeps checkpoints and saves as often as failures require", function()
     local c = course.of(planned "8xH100", settings { steps = 1000 })
     assert.equal(16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100 })
     assert.equal(3 * 16e9, c.disk_bytes)
-    -- the keeper holds two that passed a read-back
+    -- retention keeps two that were verified
     for kept, expected in pairs { [1] = 2, [2] = 2, [5] = 5 } do
       c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100,
         keep_n_latest = kept })
@@ -108,7 +108,7 @@ describe("the course of a run", function()
     assert.equal(10 * 16e9, c.disk_bytes)
     c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0 })
     assert.equal(11 * 16e9, c.disk_bytes)
-    -- those that are rendered are saved, too, and some of them anyway
+    -- rendered steps are saved, too, and some of them anyway
     c = course.of(planned "8xH100", settings { steps = 1000, ckpt_every = 100, keep_n_latest = 0,
       sampling = { every = 50 } })
     assert.equal(20 * 16e9, c.disk_bytes)
@@ -118,7 +118,7 @@ describe("the course of a run", function()
     c = course.of(planned "8xH100", settings { steps = 1000, keep_n_latest = 0,
       sampling = { every = 250 } })
     assert.equal(4 * 16e9, c.disk_bytes)
-    -- and those that are evaluated: multiples of 100, 40 or 60
+    -- and evaluated ones: multiples of 100, 40 or 60
     c = course.of(planned "8xH100", settings { steps = 1001, ckpt_every = 100, keep_n_latest = 0,
       sampling = { every = 40 }, eval = { every = 60 } })
     local n = 1
@@ -141,7 +141,7 @@ describe("the course of a run", function()
     near((2 * many.save_s * 5.1e4 * 3600 / 16384) ^ 0.5, many.interval_s)
     assert.is_true(many.interval_s > 120 and many.interval_s < 150, many.interval_s)
     assert.is_true(many.failures > 100 and many.lost_hours > 0)
-    -- each failure takes half an interval, what was on its way, and 300 s to start again
+    -- each failure costs half an interval, the save in progress, and 300 s to start again
     near(many.failures * (many.interval_s / 2 + 0.8 + 300) / 3600, many.lost_hours)
     -- a store that is slower than the interval: one save after the other
     local slow_store = planned "2048x8xH100"

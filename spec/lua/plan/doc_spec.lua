@@ -1,4 +1,4 @@
---- docs/plan.md: its commands are commands, and its figures are theirs.
+--- docs/plan.md has commands that exist, with the figures that they print.
 local base = require "moonreel.core.base"
 local command = require "moonreel.cli.plan"
 local compiled = require "moonreel.plan.compiled"
@@ -36,7 +36,7 @@ local function reconstruction()
 end
 
 describe("docs/plan.md", function()
-  it("names only words that the command takes", function()
+  it("uses only words that the command accepts", function()
     local seen = 0
     for line in base.read_file("docs/plan.md"):gmatch("moonreel plan ([^\n`]+)") do
       local list = {}

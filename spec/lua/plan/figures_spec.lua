@@ -1,4 +1,4 @@
---- The seconds of a step by the figures that decide them: none is left out, each has an origin.
+--- The figures that determine the seconds of a step: all are listed, and each has an origin.
 local E = require "moonreel.core.exec"
 local compiled = require "moonreel.plan.compiled"
 local figures = require "moonreel.plan.figures"
@@ -24,7 +24,7 @@ local function by_name(list)
 end
 
 describe("figures", function()
-  it("decide all seconds of a step, on one GPU, on nodes, of ranks that share tokens", function()
+  it("determine all seconds of a step, on one GPU, on nodes, of ranks that share tokens", function()
     for _, case in ipairs { { "H100" }, { "2x8xH100" }, { "8xH100", "plugin_config.sp_size=2" },
         { "8xA100", "text_encoder.residency=stream" }, { "H100", "job=eval_loss" },
         { "8xH100", "optim.type=muon" } } do
@@ -40,7 +40,7 @@ describe("figures", function()
     end
   end)
 
-  it("count what each micro-step takes, and links where the ranks of a sequence are", function()
+  it("include the cost of each micro-step, and the links on which ranks share tokens", function()
     local step = { by = { ["peak.memory"] = 3, launch_s = 1 }, parts = { read = 0.25 },
       encode_by = { ["peak.memory"] = 1 } }
     local update = { by = { ["peak.bf16"] = 2 } }
@@ -101,7 +101,7 @@ describe("figures", function()
     assert.is_true(math.abs(after / step.seconds.step - 1 - one.share) < 0.02 * one.share + 1e-3)
   end)
 
-  it("name those that a run hangs on beside its steps", function()
+  it("include those that affect a run but not its steps", function()
     local all = {}
     for _, one in ipairs(figures.others(mesh.parse "2x8xH100")) do
       assert.is_truthy(one.value > 0 and one.origin ~= "its file does not say", one.figure)
@@ -113,7 +113,7 @@ describe("figures", function()
     end
   end)
 
-  it("say where they come from, and which were neither measured nor published", function()
+  it("have an origin, and say which of them were neither measured nor published", function()
     local m = machine.open "H100"
     assert.matches("^assumed: FlashAttention%-3", machine.origin(m, "rate.attention"))
     assert.matches("^assumed", machine.origin(m, "rate.product"))
@@ -127,7 +127,7 @@ describe("figures", function()
     assert.matches("^%d+ %% of the longest step depend on assumed figures %(rate.%w+ %d+ %%",
       report)
     assert.is_nil(figures.assumed { { figure = "ops", share = 1, origin = "measured by" } })
-    -- a probe of this machine assumes nothing of kernels
+    -- a probe of this machine assumes nothing about kernels
     local here = machine.this(E.device("cpu", 1))
     local row = planned(mesh.new(here)).slowest
     assert.matches("^measured", by_name(row.figures).here.origin)

@@ -1,4 +1,4 @@
---- What is planned is what runs: bytes of the layouts of the trainer's own steps.
+--- A plan has the bytes of a run: of the layouts of the trainer's own steps.
 -- Covers: lua/moonreel/plan/held.lua lua/moonreel/plan/seconds.lua
 local E = require "moonreel.core.exec"
 local compiled = require "moonreel.plan.compiled"
@@ -38,14 +38,14 @@ local function opened(s, f)
   assert.is_true(ok, tostring(problem))
 end
 
--- a plan of this machine's
+-- a plan for this machine
 local function here(s)
   local m = machine.this(E.device("cpu", s.threads))
   local cache <close> = compiled.new(m)
   return plan.of(s, { mesh = mesh.new(m), compiled = cache })
 end
 
--- a plan of GPUs
+-- a plan for GPUs
 local function there(s, gpus)
   local of = mesh.parse(gpus)
   local cache <close> = compiled.new(of.machine)
@@ -53,7 +53,7 @@ local function there(s, gpus)
 end
 
 describe("seconds and bytes of a step", function()
-  it("are those of all its micro-steps, its inputs, its share of the update and its processes",
+  it("include its micro-steps, inputs, share of the update and processes",
     function()
     local s, of = bake("accumulate=3", "num_workers=5", "prefetch=7", "dataset.data_path=none"),
       mesh.parse "4xH100"
@@ -80,7 +80,7 @@ describe("a plan", function()
     demo_data.remove()
   end)
 
-  it("of this machine has the bytes of the run in every bucket, recomputed or not", function()
+  it("for this machine has the bytes of the run in each bucket, recomputed or not", function()
     local seen = 0
     local data = "dataset.data_path=" .. demo_data.path()
     opened(bake(data), function(r)
@@ -102,7 +102,7 @@ describe("a plan", function()
         end
         for _, b in ipairs(here(s).buckets) do
           local run, bytes = runs[plan.bucket_name(b)], b.bytes
-          -- programs of all buckets stay, with that of the update
+          -- programs of all buckets are kept, with that of the update
           assert.is_true(bytes.slots >= kept and bytes.slots < kept + 1e4)
           assert.same(
             { run.arena, run.params, run.state, facts.slabs * facts.slab_bytes, 2 * state },
@@ -115,7 +115,7 @@ describe("a plan", function()
     assert.equal(6, seen)
   end)
 
-  it("waits for inputs of blocks that go to host memory where the way there is slow", function()
+  it("waits for inputs of blocks that are copied to host memory over a slow link", function()
     local s = bake("dataset.data_path=none", "grad_checkpoint=true",
       "grad_ckpt_buffer_size=100000000")
     local function seconds(rate)
@@ -134,15 +134,15 @@ describe("a plan", function()
     assert.near(1, slow.forward, 1e-9)
     assert.near(1, slow.backward + slow.recompute, 1e-9)
     assert.near(slow.step - fast.step, slow.micro - fast.micro, 1e-6)
-    -- without a buffer nothing is on its way
+    -- without a buffer nothing is copied
     local plain = bake("dataset.data_path=none", "grad_checkpoint=true")
     assert.equal(0, there(plain, "1xH100").largest.seconds.away)
   end)
 
-  it("of four ranks has the bytes of state that a run's ranks hold, by every stage", function()
+  it("of four ranks has the bytes of state of a run's ranks, at each ZeRO stage", function()
     local pipeline = require "moonreel.models.pipeline"
     local ranks, regions = require "moonreel.optim.ranks", require "moonreel.optim.regions"
-    -- the first of four, which compiles and never speaks
+    -- the first of four, which compiles and never communicates
     local world = { rank = function() return 0 end, size = function() return 4 end,
       op_group = function() return 0 end }
     for stage = 0, 3 do
@@ -157,7 +157,7 @@ describe("a plan", function()
       for _, row in ipairs(exec:regions()) do
         own = own + (row.shared and 0 or row.bytes)
       end
-      -- two buckets at a time: here there is one, which may be over before the peak is
+      -- two buckets at a time: here there is one, which may be freed before the peak
       local all = pipe.params:elements()
       assert.same({ stage >= 3 and 2 * all or 0, stage >= 2 and 4 * all or 0 },
         { p.shares.windows, p.shares.buckets })
@@ -178,7 +178,7 @@ describe("a plan", function()
     end
   end)
 
-  it("of ranks that share tokens has what each holds, computes and sends, by bucket", function()
+  it("of ranks that share tokens has the memory, compute and bytes sent by each", function()
     local pipeline, feed = require "moonreel.models.pipeline", require "moonreel.trainer.feed"
     local shares = require "moonreel.plan.shares"
     for _, case in ipairs { { "2", "plugin_config.sp_size=2" },
@@ -212,7 +212,7 @@ describe("a plan", function()
     end
   end)
 
-  it("counts what a streaming text encoder reads, by each rank that shares a batch", function()
+  it("counts the reads of a streaming text encoder, on each rank that shares a batch", function()
     local m = setmetatable({ host = setmetatable({ read = 2e9 },
       { __index = machine.open("H100").host }) }, { __index = machine.open "H100" })
     local function encode(ranks, residency)
@@ -233,7 +233,7 @@ describe("a plan", function()
     end
   end)
 
-  it("tells which fields a run of it would refuse", function()
+  it("lists the fields that a run of it would refuse", function()
     local function notes(...) return table.concat(there(bake(...), "H100").notes, "\n") end
     unread("batch_size", function()
       assert.matches("a run refuses fields that nothing reads yet: batch_size; try: leave them out",
@@ -254,7 +254,7 @@ describe("a plan", function()
     assert.equal(once.sent, shares("accumulate=2", "virtual_ranks=2").sent)
   end)
 
-  it("tells parts that add up to a step, and kinds that add up to a peak", function()
+  it("has parts that add up to a step, and kinds that add up to a peak", function()
     local p = there(bake("grad_checkpoint=true"), "8xH100")
     assert.equal(2, #p.buckets)
     for _, b in ipairs(p.buckets) do
@@ -277,7 +277,7 @@ describe("a plan", function()
     end
   end)
 
-  it("of more ranks holds less on each, and talks", function()
+  it("of more ranks holds less on each, and communicates", function()
     local s = bake("optim.ema_decay=0.9", "model.depth=2")
     local one, eight, more = there(s, "H100"), there(s, "8xH100"), there(s, "4x8xH100")
     local function bytes(p, kind) return p.largest.bytes[kind] end
@@ -287,7 +287,7 @@ describe("a plan", function()
       assert.is_true(bytes(eight, kind) >= part and bytes(eight, kind) < part + 2 * 65536 * 4)
     end
     assert.is_true(bytes(eight, "weights") >= bytes(one, "weights"))
-    -- one alone has its gradients where activations leave room
+    -- a single rank has its gradients where activations leave room
     assert.equal(0, bytes(one, "gradients"))
     assert.is_true(bytes(one, "arena") >= bytes(eight, "arena") and bytes(one, "arena")
       < bytes(eight, "arena") + bytes(eight, "gradients"))
@@ -310,12 +310,12 @@ describe("a plan", function()
     end
     assert.equal(trained.largest.bytes.weights, report.largest.bytes.weights)
     assert.is_true(report.largest.bytes.arena < trained.largest.bytes.arena / 2)
-    -- a batch is held at ten times
+    -- a batch is evaluated at ten times
     for i, b in ipairs(report.buckets) do
       local ratio = b.seconds.forward / trained.buckets[i].seconds.forward
       assert.is_true(ratio > 5 and ratio < 10.5, ratio)
     end
-    -- or at those that are named, or at one of them in turn
+    -- or at given times, or at one of them in turn
     for passes, words in pairs { [3] = { "eval_timesteps={0, 0.5, 1}" },
         [1] = { "eval_timesteps={0, 0.5, 1}", "eval_in_turn=true" } } do
       local other = there(bake("job=eval_loss", table.unpack(words)), "H100")
@@ -325,7 +325,7 @@ describe("a plan", function()
       made.largest.seconds.forward })
   end)
 
-  it("leaves programs of other buckets out where they have no room, and says so", function()
+  it("leaves out programs of other buckets that do not fit, and reports it", function()
     local s = bake()
     local full = there(s, "H100").largest
     local tight = setmetatable({ memory_bytes = full.bytes.device - 1 },
@@ -339,7 +339,7 @@ describe("a plan", function()
       notes)
   end)
 
-  it("says whose rates it goes by, what was assumed, and what was not measured", function()
+  it("names the machine of its rates, and the rates that were not measured", function()
     local function report(given)
       local m = setmetatable(given, { __index = machine.open "H100" })
       local cache <close> = compiled.new(m)
@@ -386,7 +386,7 @@ describe("a plan", function()
     assert.is_nil(notes:find("sources are assumed", 1, true))
   end)
 
-  it("says what does not fit, and for what is missing what is said in its place", function()
+  it("reports what does not fit, and for what is missing the value used instead", function()
     local small = setmetatable({ memory_bytes = 5e9 }, { __index = machine.open "H100" })
     local cache <close> = compiled.new(small)
     local s = settings.bake("opensora-1.2/lambda/stage1", {
@@ -399,7 +399,7 @@ describe("a plan", function()
     assert.matches("captions are planned with all of their 300 tokens", table.concat(p.notes, "\n"))
   end)
 
-  it("of what no run does is refused as the run refuses it", function()
+  it("of settings that no run accepts is refused like the run", function()
     fails("MR_E_RECIPE", "vae.type = dct runs within the training step, so no cache", there,
       settings.bake("tiny/demo", { "job=extract" }), "H100")
     fails("MR_E_RECIPE", "job = eval_loss runs on one GPU, not on 2 x 8 H100; try: %-%-gpus H100",
@@ -408,7 +408,7 @@ describe("a plan", function()
       settings.bake("tiny/demo", { "epochs=0", "steps=0" }), "H100")
   end)
 
-  it("of a recipe that names no shapes, is refused with an example that can be planned", function()
+  it("of a recipe that names no shapes is refused with an example that can be planned", function()
     for recipe, words in pairs { ["opensora-1.2/sample"] = { "model.depth=1" },
         ["opensora-2.0/inference/256px"] = { "model.depth=1", "model.depth_single_blocks=1",
           "condition_config={t2v=1}" },

@@ -1,4 +1,4 @@
---- Machines: files of plain numbers, checked field by field.
+--- Machine files: plain numbers, checked field by field.
 local folder = require "spec.support.folder"
 local machine = require "moonreel.plan.machine"
 
@@ -20,7 +20,7 @@ describe("a machine", function()
     assert.is_truthy(tostring(problem):find(want, 1, true), tostring(problem))
   end
 
-  it("that ships is complete: its peaks are there and every field is known", function()
+  it("of ours is complete: it has its peaks and no unknown field", function()
     assert.same({ "A100", "B200", "H100", "H200" }, machine.names())
     for _, name in ipairs(machine.names()) do
       local m = machine.open(name)
@@ -30,7 +30,7 @@ describe("a machine", function()
     assert.equal(0, #machine.open("h100").assumed)
   end)
 
-  it("that leaves rates out takes shares of its peak, and says which", function()
+  it("without rates uses shares of its peak, and reports which", function()
     local m = open()
     assert.is_true(math.abs(m.rate.product - 600) < 1e-9)
     assert.is_true(math.abs(m.rate.convolution - 250) < 1e-9)
@@ -46,7 +46,7 @@ describe("a machine", function()
     assert.same({ field = "rate.product", value = m.rate.product, of = "peak.bf16" }, m.assumed[2])
   end)
 
-  it("that is wrong is refused with its field", function()
+  it("with a wrong field is refused with the field", function()
     refused("no field 'peak.bf61' in a machine, did you mean 'peak.bf16'?", ", peak = { bf61 = 1 }")
     refused("origin: there is no field 'peek' in a machine", ", origin = { peek = 'assumed' }")
     refused("origin['peak']: expected a text that begins with one of measured, data sheet, "
@@ -66,13 +66,13 @@ describe("a machine", function()
     refused("no field 'host.host' in a machine", ", host = { host = {} }")
   end)
 
-  it("that would run without an end, or grow without one, is stopped", function()
+  it("that would run or grow without an end is stopped", function()
     refused("m.lua:1: more than", nil, "while true do end")
     refused("m.lua:1: ", nil, "local t = ('x'):rep(1e9) return t")
     refused("no field 'peak.peak' in a machine", nil, "local t = {} t.peak = t return t")
   end)
 
-  it("that is one processor needs no links, and none is assumed", function()
+  it("with a single processor needs no links, and none is assumed", function()
     local text = [[return { name = "mine", source = "me", memory_bytes = 1e9,
       cpu = { isa = "avx2", threads = 2, bf16 = false }, peak = { bf16 = 1, f32 = 1, memory = 1 },
       rate = { product = 1, attention = 1, convolution = 1, text = 1, stream = 1, step_s = 1e-6 },

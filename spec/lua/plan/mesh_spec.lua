@@ -1,4 +1,4 @@
---- How many GPUs, and what each holds.
+--- How many GPUs a run has, and the share of each.
 local fails = require "spec.support.fails"
 local mesh = require "moonreel.plan.mesh"
 local settings = require "moonreel.settings"
@@ -28,11 +28,11 @@ describe("a mesh", function()
       local got = mesh.parse(text):with({ zero = 1, sequence = 2 }):larger(times)
       assert.same({ nodes, gpus, 1, 2 }, { got.nodes, got.gpus, got.zero, got.sequence }, text)
     end
-    -- one rank shares nothing: more of them do as a recipe without a word of it
+    -- one rank shares nothing; more of them share like a recipe without these fields
     assert.equal(1, mesh.parse("H100"):larger(2).zero)
   end)
 
-  it("that cannot be is refused with what can", function()
+  it("that is impossible is refused with what is possible", function()
     local usage = "MR_E_USAGE"
     fails(usage, "12 GPUs do not fill whole nodes; try: 8 or 16", mesh.parse, "12xH100")
     fails(usage, "try: 24x8xH100", mesh.parse, "1x2x3xH100")
@@ -65,7 +65,7 @@ describe("a mesh", function()
     end)
   end)
 
-  it("leaves to a rank what its stage does, of updates and micro-steps", function()
+  it("assigns a rank its stage's share of updates and micro-steps", function()
     local eight = mesh.parse("8xH100")
     for stage, want in pairs { [0] = 1, 1 / 8, 1 / 8, 1 / 8 } do
       assert.equal(want, eight:with({ zero = stage }):share(), stage)
@@ -73,7 +73,7 @@ describe("a mesh", function()
     -- a step made for 20 ranks, of two micro-batches each
     local s = demo("virtual_ranks=20", "accumulate=2")
     assert.same({ 40, 5, false }, { eight:micros(s), eight:rounds(s), eight:keeps_gradients(s) })
-    -- added up over a step where there is more than one
+    -- added up over a step if there is more than one
     local kept = "plugin_config.reduce_each=false"
     assert.is_true(eight:keeps_gradients(demo(kept, "accumulate=2")))
     assert.is_false(eight:keeps_gradients(demo(kept)))
@@ -82,7 +82,7 @@ describe("a mesh", function()
     assert.equal(2, eight:with { sequence = 4 }.data)
   end)
 
-  it("knows the bytes that ranks send for tokens which they share", function()
+  it("has the bytes that ranks send to share tokens", function()
     local s, sixteen = demo(), mesh.parse("2x8xH100"):with { sequence = 16 }
     local ring = demo("plugin_config.sequence_parallelism_mode=ring_attn")
     local both = demo("plugin_config.ulysses_size=4")
@@ -93,12 +93,12 @@ describe("a mesh", function()
     local eight = mesh.parse("8xH100"):with { sequence = 8 }
     -- 4 B S h (P - 1) / P twice, and 8 B S h
     assert.same({ 2 * 4 * all * 7 / 8 + 8 * all, 0 }, { eight:exchange(ring, 16, tokens, width) })
-    -- heads by 4 within nodes, whose pairs are circles, two of which pass theirs on
+    -- heads by 4 within nodes, whose pairs are rings, two of which pass theirs on
     assert.same({ 2 * 8 * all / 16 * 3 / 4 + 2 * (2 * 4 + 2 * 8) * all / 16,
       (2 * 4 + 2 * 8) * all / 16 }, { sixteen:exchange(both, 16, tokens, width) })
   end)
 
-  it("takes its stage from the recipe, or says what is assumed", function()
+  it("takes its ZeRO stage from the recipe, or reports the assumed one", function()
     local eight = mesh.parse("8xH100")
     local got, notes = eight:of(demo())
     assert.equal(1, got.zero)

@@ -1,4 +1,4 @@
---- What an optimizer takes of a planned run: Muon beside AdamW, of STDiT3-XL on 192 GPUs.
+--- The cost of an optimizer in a planned run: Muon compared with AdamW, of STDiT3-XL on 192 GPUs.
 local compiled = require "moonreel.plan.compiled"
 local mesh = require "moonreel.plan.mesh"
 local plan = require "moonreel.plan"
@@ -12,13 +12,13 @@ local function planned(optimizer)
 end
 
 describe("a plan of an optimizer", function()
-  it("counts the products of Muon, at most a hundredth of a step of few pictures", function()
+  it("counts the products of Muon, at most 1 % of a step of few pictures", function()
     local adamw, muon = planned "adamw", planned "muon"
     local before, seconds = adamw.slowest.seconds, muon.slowest.seconds
     assert.is_true(seconds.update > before.update)
     assert.is_true(seconds.update < 0.01 * seconds.step, seconds.update / seconds.step)
     assert.is_true(seconds.step > before.step)
-    -- no second moment of what are nearly all weights
+    -- almost all weights have no second moment
     assert.near(0.5, muon.shares.regions.moments / adamw.shares.regions.moments, 0.03)
   end)
 end)

@@ -1,4 +1,4 @@
---- The page of a plan: whole, self-contained, with nothing of a recipe's text in its markup.
+--- The page of a plan is complete and self-contained, and text of a recipe is never markup in it.
 local compiled = require "moonreel.plan.compiled"
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
@@ -36,7 +36,7 @@ describe("the page of a plan", function()
     html = page.html { p }
   end)
 
-  it("is whole and loads nothing", function()
+  it("is complete and loads nothing", function()
     assert.is_nil(unbalanced(html))
     assert.matches("^<!doctype html>", html)
     for _, word in ipairs { "http", "<script", "<link", "src=", "@import" } do
@@ -44,7 +44,7 @@ describe("the page of a plan", function()
     end
   end)
 
-  it("shows memory over the step, every bucket, every stream", function()
+  it("shows memory over the step, each bucket, each stream", function()
     local points = html:match('<polygon points="([^"]*)"')
     assert.equal(200 + 2, select(2, points:gsub(",", "")))
     for _, b in ipairs(p.buckets) do
@@ -56,7 +56,7 @@ describe("the page of a plan", function()
     end
   end)
 
-  it("names stage and recipe, and has axes whose ends are what is drawn", function()
+  it("names stage and recipe, and has axes that end at the drawn values", function()
     local one = page.html { setmetatable({ stage = "b", name = p.recipe }, { __index = p }) }
     assert.matches("<title>recipes/tiny/demo.lua, stage b</title>", one)
     local longest = show.seconds(p.slowest.seconds.step)
@@ -71,8 +71,8 @@ describe("the page of a plan", function()
     end
   end)
 
-  -- a browser lays it out, and tells sizes of what it drew
-  it("is drawn by a browser, nothing wider than its window", function()
+  -- a browser lays it out and reports the sizes of its elements
+  it("is drawn by a browser, with nothing wider than its window", function()
     local browser = process.run({ "/bin/sh", "-c", "command -v chromium || command -v chrome" }, "",
       { deadline_s = 10 }).output:gsub("%s+$", "")
     if browser == "" then
@@ -103,7 +103,7 @@ describe("the page of a plan", function()
     assert.is_true(size.rows > #p.buckets + 10, said)
   end)
 
-  it("of stages has their sum, and all of each", function()
+  it("of stages has their sum, and each of them", function()
     local one, two = setmetatable({ stage = "a<b", course = { from = "x", steps = 3, step_s = 1,
       hours = 2, gpu_hours = 64, disk_bytes = 5, cost = 7 } }, { __index = p }),
       setmetatable({ stage = "c" }, { __index = p })

@@ -1,4 +1,4 @@
---- Published runs lie within their margins, and a cost model that is off by a little does not pass.
+--- Published runs are predicted within their margins, and a slightly wrong cost model fails.
 -- Covers: lua/moonreel/cli/plan.lua
 local machine = require "moonreel.plan.machine"
 local process = require "moonreel.core.process"
@@ -17,8 +17,8 @@ describe("published runs", function()
     end
   end)
 
-  -- the deviation is the one that serves all four scalings: more or less of it loses one
-  it("lose a scaling where GPUs differ by 1 % or by 3 %", function()
+  -- the deviation is the one that fits all four scalings: a larger or smaller one loses one
+  it("are missed in a scaling when GPUs differ by 1 % or by 3 %", function()
     local sigma = simulate.SIGMA
     finally(function() simulate.SIGMA = sigma end)
     for _, other in ipairs { 0.01, 0.03 } do
@@ -31,7 +31,7 @@ describe("published runs", function()
     end
   end)
 
-  it("are missed by a machine of half the speed", function()
+  it("are missed with a machine of half the speed", function()
     local open = machine.open
     finally(function() machine.open = open end)
     machine.open = function(name)
@@ -47,7 +47,7 @@ describe("published runs", function()
     assert.is_true(missed >= 5, missed)
   end)
 
-  it("say which of them are reproduced, fitted, no plan at all, or a goal", function()
+  it("report which of them are reproduced, fitted, no plan at all, or a goal", function()
     local by = {}
     for _, row in ipairs(published.rows()) do
       by[row.run .. ", " .. row.what] = row.table .. " " .. row.reproduced
@@ -64,7 +64,7 @@ describe("published runs", function()
     assert.same({ "off", false, "runs" }, { one[1].reproduced, one[1].ok, one[1].table })
   end)
 
-  it("are a command, for people and as JSON", function()
+  it("are printed by a command, for people and as JSON", function()
     local function run(...)
       local done = process.run({ process.program(), "plan", ... }, "")
       return done.exit, done.output

@@ -1,4 +1,4 @@
---- Seconds of steps by steps that were measured.
+--- Seconds of steps, predicted from measured steps.
 local rates = require "moonreel.plan.rates"
 
 local function row(op, shapes, flop, bytes, seconds)
@@ -13,13 +13,13 @@ end
 local function near(want, got) assert.is_true(math.abs(got / want - 1) < 1e-9, got) end
 
 describe("measured steps", function()
-  it("are rated alike by their op and dtypes, whatever their shapes", function()
+  it("are grouped by op and dtypes, whatever their shapes", function()
     assert.equal("linear bf16, bf16, -", rates.key(row("linear", "[2, 3, 8] bf16, [4, 8] bf16, -")))
     assert.equal("neg f32", rates.key(row("neg", "[] f32")))
     -- of convolutions the kernel counts, too
     assert.equal("conv3d 1x3x3 f32, f32, f32", rates.key(row("conv3d",
       "[2, 1, 8, 9, 32] f32, [64, 32, 1, 3, 3] f32, [64] f32")))
-    -- and the way that a kernel goes
+    -- and the kernel's variant
     local fewer = row("conv3d", "[1, 1, 8, 9, 64] f32, [64, 64, 1, 3, 3] f32, -")
     fewer.way = "fewer products"
     assert.equal("conv3d 1x3x3 by fewer products f32, f32, -", rates.key(fewer))
@@ -32,7 +32,7 @@ describe("measured steps", function()
       points)
   end)
 
-  it("give a step of another size what they take over the limits of the machine", function()
+  it("scale the limits of the machine for a step of another size", function()
     -- three times the limits at both sizes
     local function limit(flop, bytes) return flop / 1e9 + bytes / 1e9 + 1e-6 end
     local m = machine { ["linear f32"] = { { 1e6, 1e5, 3 * limit(1e6, 1e5) },
@@ -43,14 +43,14 @@ describe("measured steps", function()
     end
   end)
 
-  it("count the more the nearer they are", function()
+  it("count more the nearer their sizes are", function()
     local m = machine { ["add f32"] = { { 0, 1e3, 2 * 2e-6 }, { 0, 1e9, 8 * 1.000001 } } }
     local small = rates.seconds(m, row("add", "[1] f32", 0, 2e3)) / 3e-6
     local large = rates.seconds(m, row("add", "[1] f32", 0, 5e8)) / 0.500001
     assert.is_true(small > 2 and small < 2.1 and large < 8 and large > 7.8, small .. " " .. large)
   end)
 
-  it("of the size itself are left out where only others shall tell", function()
+  it("of the same size are left out when only other sizes may be used", function()
     local m = machine { ["add f32"] = { { 0, 1e3, 2 * 2e-6 }, { 0, 1e4, 4 * 1.1e-5 } } }
     near(4 * 2e-6, rates.seconds(m, row("add", "[1] f32", 0, 1e3), true))
     assert.is_true(rates.seconds(m, row("add", "[1] f32", 0, 1e3)) < 2.1 * 2e-6)
@@ -58,7 +58,7 @@ describe("measured steps", function()
     assert.is_nil(rates.seconds(m, row("add", "[1] f32", 0, 1e3), true))
   end)
 
-  it("say nothing of ops and dtypes that were not measured", function()
+  it("predict nothing for ops and dtypes that were not measured", function()
     local m = machine { ["add f32"] = { { 0, 1e3, 1 } } }
     assert.is_nil(rates.seconds(m, row("mul", "[1] f32", 0, 1e3)))
     assert.is_nil(rates.seconds(m, row("add", "[1] bf16", 0, 1e3)))

@@ -1,4 +1,5 @@
---- What renderings of a run take. Covers: lua/moonreel/plan/renders.lua
+--- The cost of a run's renderings.
+-- Covers: lua/moonreel/plan/renders.lua
 local folder = require "spec.support.folder"
 local json = require "moonreel.core.json"
 local made_run = require "spec.support.made_run"
@@ -18,12 +19,12 @@ describe("plan with sampling.every", function()
     return planned("sampling.every=30", "'sampling.prompts={\"a\", \"b\"}'", ...)
   end
 
-  it("tells how often, how long and what share of the run", function()
+  it("reports number, duration and share of the run", function()
     local c = course()
     assert.same({ 4, 8, "host" }, { c.renderings, c.rendering_clips, c.rendering_on })
     assert.is_true(c.rendering_s > 0)
     assert.near(c.renderings * c.rendering_s / (c.hours * 3600), c.rendering_share, 1e-9)
-    -- most work is in the steps, the rest in opening the checkpoint and making frames of latents
+    -- most work is in the steps, the rest in opening the checkpoint and decoding latents
     local twice = course("--machine H100", "sampling.on=device")
     local once = course("--machine H100", "sampling.on=device", "scheduler.num_sampling_steps=10")
     local ratio = twice.rendering_s / once.rendering_s
@@ -32,7 +33,7 @@ describe("plan with sampling.every", function()
     assert.is_nil(course("--machine H100").rendering_s)
   end)
 
-  it("takes what renderings of a run took", function()
+  it("uses the measured time of a run's renderings", function()
     local lines = { made_run.start(0) }
     for i, seconds in ipairs { 5, 1, 3 } do
       lines[i + 1] = { kind = "samples", set = "recipe", seconds = 2 * seconds,

@@ -14,13 +14,13 @@ local simulate = require "moonreel.plan.simulate"
 local timeline = require "moonreel.plan.timeline"
 
 local MI = 2 ^ 20
--- collectives that slow no compute, as in the closed forms
+-- collectives that do not slow compute, as in the closed formulas
 local function quiet(name)
   return setmetatable({ communication_share = 0 }, { __index = machine.open(name) })
 end
 
 describe("a step", function()
-  it("of one rank computes alone, from encoders to the update, a batch comes beside", function()
+  it("of one rank runs from encoders to the update, while the next batch arrives", function()
     local seconds, times, events = schedule.seconds(quiet "H100", { input_s = 0.5, encode_s = 1,
       forward_s = 2, backward_s = 4, update_s = 0.25, parameters = 1e6, bucket = 1e6,
       group = { gpus = 1, nodes = 1 }, gather = "hidden" })
@@ -33,7 +33,7 @@ describe("a step", function()
     assert.same({ 7.25, 0.5 }, { times.busy.compute, times.busy.h2d })
   end)
 
-  it("that saves copies beside training, updates behind the copy, and writes on", function()
+  it("that saves copies its state during the passes, then updates, and writes later", function()
     local step = { forward_s = 1, backward_s = 2, update_s = 0.5, snapshot_s = 2, write_s = 30,
       parameters = 1e6, bucket = 1e6, group = { gpus = 1, nodes = 1 } }
     local seconds, times = schedule.seconds(quiet "H100", step)
@@ -43,7 +43,7 @@ describe("a step", function()
     assert.equal(10.5, (schedule.seconds(quiet "H100", step)))
   end)
 
-  it("of more ranks updates when the norm of all is known, weights go out behind it", function()
+  it("of more ranks updates when the norm of all is known, and gathers weights after it", function()
     local mesh_of = { machine = quiet "H100", gpus = 8, nodes = 4, layers = 1, ranks = 32,
       zero = 2 }
     local how = schedule.of(mesh_of, { forward_s = 1e-4, backward_s = 1e-4, update_s = 1,
@@ -62,7 +62,7 @@ describe("a step", function()
     end
     assert.equal("encode nil, forward 1, forward 2, backward 2, reduce 2, backward 1, reduce 1, "
       .. "norm nil, update 1, gather 1, update 2, gather 2", table.concat(names, ", "))
-    -- half of the gathers hides behind the other half of the update
+    -- half of the gathers overlaps the other half of the update
     local last
     for i, event in ipairs(how.events) do
       last = event.name == "update" and rows.finish[i] or last
@@ -70,7 +70,7 @@ describe("a step", function()
     assert.is_true(math.abs((how.seconds - last) / (how.gather / 2) - 1) < 1e-9)
   end)
 
-  it("reduces sums of several micro-steps when the last is over, others not at all", function()
+  it("reduces gradients in each micro-step, in the last one, or in none", function()
     local function order(reduce)
       local _, times, events = schedule.seconds(quiet "H100", { forward_s = 1, backward_s = 2,
         parameters = 2e9, bucket = 1e9, group = { gpus = 8, nodes = 1 }, gather = "none",
@@ -89,7 +89,7 @@ describe("a step", function()
 end)
 
 describe("the step of a mesh", function()
-  it("sends what its stage sends, in f32 what are gradients", function()
+  it("sends the messages of its ZeRO stage, with gradients in f32", function()
     local work = { forward_s = 1e-3, backward_s = 2e-3, update_s = 1e-3, parameters = 1e9,
       bucket = 1e9, weight_bytes = 2 }
     local link = 370e9
@@ -101,7 +101,7 @@ describe("the step of a mesh", function()
       end
       near(how.reduce, 4)
       near(how.gather, gathered)
-      -- sums go to all before anybody updates, new weights behind it
+      -- sums reach all ranks before any update, new weights after it
       local at = {}
       for i, event in ipairs(how.events) do
         at[event.name] = i
@@ -182,7 +182,7 @@ end
           computed[#computed + 1] = name
         end
       end
-      -- graphs tell by themselves where their gradients or weights are shared
+      -- graphs record these calls only if gradients or weights are shared
       lines[#lines + 1] = table.concat({ stage, table.concat(report, " "),
         table.concat(computed, " "), stage < 2 and ""
           or table.concat(op_log, ", ", 1, stage == 2 and 3 or #op_log) }, "\t") .. "\n"
@@ -196,7 +196,7 @@ end
     end
   end)
 
-  it("tells other ranks what a released model's graph tells them, in that order", function()
+  it("has the calls of a released model's graph, in that order", function()
     local s = settings.bake("opensora-1.2/lambda/stage1", { "plugin_config.zero_stage=3",
       "model.depth=3", "plugin_config.reduce_bucket_size_in_m=32" })
     local pipe = pipeline.of(s, "bf16", ranks.cut(s, 8))
@@ -219,7 +219,7 @@ end
     assert.equal(table.concat(op_log, ", "), graph:op_log())
   end)
 
-  it("tells those alone that have the same slices of layers, beside those of the others", function()
+  it("communicates only with ranks that have the same slices of layers", function()
     local m = quiet "H100"
     local work = { forward_s = 1, backward_s = 2, parameters = 4e9, bucket = 1e9 }
     local function reduced(nodes, layers)
@@ -229,7 +229,7 @@ end
     for layers = 1, 4, 3 do
       local group = { gpus = 8 // layers, nodes = 1 }
       assert.near(4 * collective.flat(m, group, bytes), reduced(1, layers), 1e-9)
-      -- the cards of a node are for all of them
+      -- all ranks of a node share its cards
       local _, inter = collective.two_hops(m, { gpus = group.gpus, nodes = 2, parallel = layers },
         bytes)
       assert.near(4 * (collective.flat(m, group, bytes) + inter), reduced(2, layers), 1e-9)
@@ -259,7 +259,7 @@ end
     end
   end)
 
-  it("agrees with the closed form of bucketed reduction in 50 random cases", function()
+  it("agrees with the closed formula of bucketed reduction in 50 random cases", function()
     math.randomseed(20, 24)
     for _ = 1, 50 do
       local m, nodes = quiet "H100", math.random(2, 64)
@@ -278,7 +278,7 @@ end
     end
   end)
 
-  it("hides gathers behind both passes where they come one by one", function()
+  it("overlaps gathers with both passes when they come one by one", function()
     local function seconds(gather)
       return (schedule.seconds(quiet "H100", { forward_s = 2, backward_s = 4, parameters = 1e10,
         bucket = 128 * MI, group = { gpus = 8, nodes = 4 }, gather = gather }))
@@ -317,7 +317,7 @@ end
       gathers = gathers + (e.name == "gather" and 1 or 0)
       if e.name == "reduce" then
         assert.is_true(times.start[i] >= forward_end)
-        -- inside the nodes first; what follows it is the hop between them
+        -- within the nodes first, then the hop between them
         assert.equal(events[i - 1].name == "reduce" and "comm_inter" or "comm_intra", e.stream)
       end
     end

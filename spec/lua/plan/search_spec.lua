@@ -1,4 +1,4 @@
---- The mesh that is found by bounds is the one that trying everything finds.
+--- The mesh that the bounded search finds is the best of all meshes.
 -- Covers: lua/moonreel/plan/solve.lua
 local compiled = require "moonreel.plan.compiled"
 local mesh = require "moonreel.plan.mesh"
@@ -11,7 +11,7 @@ local function bake(...) return small_plan.bake("model.depth=4", ...) end
 
 local quick = small_plan.machine
 
--- the same, so slow that these decide
+-- the same machine, so slow that these figures matter
 local function small(memory)
   return setmetatable({
     peak = { bf16 = 989e9, f32 = 67e9, memory = 3.35e9 },
@@ -54,7 +54,7 @@ describe("the mesh", function()
     ["all, and attention"] = { "grad_checkpoint=true", "grad_ckpt_settings=none",
       "grad_ckpt_keep_attention=false" } }
 
-  -- every way and stage, tried
+  -- all ways and stages, tried
   local function all_of()
     local list = {}
     for name, values in pairs(RECOMPUTED) do
@@ -104,7 +104,7 @@ describe("the mesh", function()
         end
       end
     end
-    -- more than one answer was right, and some ways were not followed to their end
+    -- several results were right, and some ways were not tried to their end
     assert.is_true(next(report, next(report)) ~= nil)
     assert.is_true(left > 0)
   end)
@@ -144,7 +144,7 @@ describe("the mesh", function()
     assert.is_false(found(least - 1, free - 1)[1].fits)
   end)
 
-  it("shares layers where the recipe does", function()
+  it("shares layers when the recipe does", function()
     local function cut(values)
       local own = { "plugin_config.tp_size=2", "optim.type=adamw" }
       return bake(table.unpack(table.move(values, 1, #values, #own + 1, own)))
@@ -157,14 +157,14 @@ describe("the mesh", function()
     -- the heads of the demo are two
     assert.same({ true, true }, { layers[1], layers[2] })
     assert.matches(("tp_size = %d"):format(best.tp_size), solve.mesh_text(best))
-    -- half of every layer, and of what is kept between
+    -- half of each layer, and of values kept between layers
     local one = mesh.new(small(1e9), 8):with { zero = 1 }
     local _, whole = planned(cut {}, one)
     local _, half = planned(cut {}, one:with { layers = 2 })
     assert.is_true(half < whole)
   end)
 
-  it("tries to share layers where the recipe does not, and writes tp_size where it does", function()
+  it("tries to share layers when the recipe does not, and prints tp_size if better", function()
     local function plain(values) return bake("optim.type=adamw", table.unpack(values)) end
     local rows, seen = search.mesh({ mesh = mesh.new(small(1e9), 2), compiled = cache }, plain), {}
     for _, row in ipairs(rows) do
@@ -181,7 +181,7 @@ describe("the mesh", function()
     end
   end)
 
-  it("is planned as it was promised by the fields that it prints", function()
+  it("has the planned rate with the fields that it prints", function()
     local best, values = solved(1e9)[1], {}
     assert.matches("^grad_checkpoint = %l+,\ngrad_ckpt_settings = .*,\n"
       .. "grad_ckpt_keep_attention = %l+,\nplugin_config = { "
@@ -204,7 +204,7 @@ describe("the mesh", function()
     return bake(table.unpack(table.move(values, 1, #values, #words + 1, words)))
   end
 
-  it("has buckets of the size with which it is fastest, where that is worth a line", function()
+  it("has the fastest size of buckets, when that is worth a field", function()
     local of = mesh.new(quick(1e9), 8)
     local other <close> = compiled.new(of.machine)
     local best = search.mesh({ mesh = of, compiled = other }, wide)[1]
@@ -221,10 +221,10 @@ describe("the mesh", function()
       best.bucket_size), solve.mesh_text(best))
   end)
 
-  it("is found where it fits in ZeRO 3 alone, and reported as it is planned", function()
+  it("is found when it fits only in ZeRO 3, and reported as planned", function()
     local of = mesh.new(quick(1e9), 8)
     local other <close> = compiled.new(of.machine)
-    -- the least that any way takes in each stage
+    -- the least memory of any way at each stage
     local least = {}
     for _, values in pairs(RECOMPUTED) do
       for sequence = 1, 2 do

@@ -1,4 +1,5 @@
---- What ranks are planned to send is what they do send. State and ZeRO: spec/lua/trainer/zero_spec.
+--- The bytes that ranks are planned to send are those that they send. State and ZeRO:
+-- spec/lua/trainer/zero_spec.
 local clips = require "moonreel.comm.clips"
 local compiled = require "moonreel.plan.compiled"
 local folder = require "spec.support.folder"
@@ -7,8 +8,8 @@ local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local shares = require "moonreel.plan.shares"
 
--- attention over tokens that four ranks share, forward, backward and gathered: bytes that the plan
--- counts in the graph of the first rank, and those that it sent
+-- Attention over tokens that four ranks share, forward, backward and gathered: the bytes that the
+-- plan counts in the graph of the first rank, and those that it sent.
 local RANKS = [[
 local E, G, T = require "moonreel.core.exec", require "moonreel.core.graph",
   require "moonreel.core.tensor"
@@ -49,7 +50,7 @@ end
 ]]
 
 describe("bytes of ranks that share tokens", function()
-  it("are those that they send, for heads, around circles, and both", function()
+  it("are those that they send, for heads, in rings, and for both", function()
     local dir = folder.new()
     finally(function() dir:remove() end)
     local done = process.run({ process.program(), "-n", "4", dir:write("ranks.lua", RANKS) }, "",
@@ -64,7 +65,7 @@ describe("bytes of ranks that share tokens", function()
     assert.equal(8, seen)
   end)
 
-  it("travel beside what they compute", function()
+  it("are sent in parallel with compute", function()
     local rows = { { op = "linear" }, { op = "all_to_all" }, { op = "shift" }, { op = "attention" },
       { op = "gather_shares" } }
     assert.same({ { op = "linear" }, { op = "attention" } },
@@ -73,7 +74,7 @@ describe("bytes of ranks that share tokens", function()
 end)
 
 describe("ranks that share clips", function()
-  -- what a batch of pictures takes, and its programs
+  -- the cost of a batch of pictures, and its programs
   local function planned(ranks, batch)
     local graphs <close> = compiled.new(machine.open "H200")
     local s = settings.bake("opensora-2.0/train/stage2", { "model.depth=1",
@@ -91,21 +92,21 @@ describe("ranks that share clips", function()
       calls = calls }
   end
 
-  it("compute a part of each, launch all of its kernels, and tell each other all of it", function()
+  it("compute a part of each clip, launch all of its kernels, and exchange all of it", function()
     local one, four = planned(1, 4), planned(4, 4)
     assert.same({ bytes = 0, calls = 0 }, one.talk)
     assert.same({ bytes = 4 * four.sent, calls = 4 * four.calls }, four.talk)
     assert.is_true(four.calls > 1000 and four.bytes < one.bytes)
     -- the same convolutions, each rank a quarter of all of them
     assert.near(1, four.by["rate.convolution"] / one.by["rate.convolution"], 0.1)
-    -- each rank launches what one does for all, and the small kernels that join moments: that and
-    -- nothing else is what it takes longer
+    -- each rank launches the kernels of one rank, and the small kernels that join moments: the only
+    -- additional time
     assert.is_true(four.by.launch_s > 4 * one.by.launch_s)
     local launches = (four.by.launch_s - one.by.launch_s) / 4
     assert.near(one.seconds + launches, four.seconds, 0.05 * one.seconds)
   end)
 
-  it("are planned from two on, and share no tokens", function()
+  it("are planned from two ranks on, and share no tokens", function()
     local share, how = clips.share, nil
     finally(function() clips.share = share end)
     clips.share = function(_, _, _, given) how = given end
@@ -124,7 +125,7 @@ describe("ranks that share clips", function()
     assert.is_nil(shares.sequence(s, { sequence = 1 }))
   end)
 
-  it("exchange it beside tokens, each message in its time", function()
+  it("exchange rows separately from tokens, each message at its time", function()
     local mesh, b = require("moonreel.plan.mesh").parse "8xH200", { frames = 1, height = 544,
       width = 1088, batch = 4, resolution = "768px" }
     local function seconds(ranks)
@@ -158,11 +159,11 @@ describe("ranks that share layers", function()
     local of_two
     of_two, _, _, _, talk = two.encoders:batch(bucket)
     assert.near(1, of_two / seconds, 0.2)
-    -- half of 512 places, to add up and to gather, and once more what ends the last layer
+    -- half of 512 positions, to add up and to gather, and once more after the last layer
     assert.equal(4 * (24 * 2 * 2 + 1) * 256 * 4096 * 2, talk.text.bytes)
   end)
 
-  it("say in a plan where a T5 does not divide among them, and stays whole", function()
+  it("have a plan that reports a T5 which does not divide among them, and stays whole", function()
     local graphs <close> = compiled.new(machine.open "H200")
     local s = settings.bake("opensora-2.0/train/stage1", { "model.depth=1",
       "model.depth_single_blocks=1" })
@@ -174,7 +175,7 @@ describe("ranks that share layers", function()
     assert.is_nil(notes(2):find("do not divide", 1, true))
   end)
 
-  it("divide heads, and rows within no block of moments of 8 bits", function()
+  it("divide heads, and rows that do not split a block of moments of 8 bits", function()
     local plain = settings.bake("opensora-1.2/stage3", {})
     local in_8 = settings.bake("opensora-1.2/stage3", { "optim.moment_bits=8" })
     -- 16 heads; 1152 columns are 18 times 64

@@ -1,4 +1,5 @@
---- A plan as text and as JSON, by the command. Covers: lua/moonreel/cli/plan.lua
+--- A plan as text and as JSON, by the command.
+-- Covers: lua/moonreel/cli/plan.lua
 local base = require "moonreel.core.base"
 local demo_data = dofile "spec/support/demo_data.lua"
 local fails = require "spec.support.fails"
@@ -23,7 +24,7 @@ local function demo(...)
   return run(table.unpack(words))
 end
 
--- every field of a plan as JSON stands in its page, and is a number where it is one
+-- docs/plan_json.md names each field of a plan as JSON, and all numbers are finite
 local function expect_documented(p)
   local known = {}
   for path in base.read_file("docs/plan_json.md"):gmatch "`([%w_.%[%]]+)`" do
@@ -45,7 +46,7 @@ end
 describe("moonreel plan", function()
   teardown(demo_data.remove)
 
-  it("tells a recipe in sentences, tables and bars", function()
+  it("prints a recipe in sentences, tables and bars", function()
     local exit, text = demo("--gpus", "2x8xH100")
     assert.equal(0, exit)
     for _, want in ipairs { "on 2 x 8 H100: ZeRO 1, [%d,]+ parameters, of them [%d,]+ train, in bf",
@@ -59,7 +60,7 @@ describe("moonreel plan", function()
     end
   end)
 
-  it("with an index tells samples of each bucket, and which are left out by which rule", function()
+  it("prints samples of each bucket of an index, and the rules that leave out others", function()
     local exit, text = demo("--gpus", "H100", "--data", demo_data.path(),
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
     assert.equal(0, exit)
@@ -94,7 +95,7 @@ describe("moonreel plan", function()
     assert.equal(4, exit, text)
   end)
 
-  it("refuses options that the question asked would leave aside", function()
+  it("refuses options that do not belong to the chosen question", function()
     local command = require "moonreel.cli.plan"
     for _, case in ipairs { { "gpus", "published", "--published", "--gpus", "8" },
         { "html", "check", "--check", "--html", "/tmp/none.html" },
@@ -109,7 +110,7 @@ describe("moonreel plan", function()
       { "tiny/demo", "--gpus=1", "--data", "/tmp/no such" })
   end)
 
-  it("ends with 5 where a bucket does not fit, and says by how much", function()
+  it("exits with 5 when a bucket does not fit, and reports by how much", function()
     local exit, text = demo("--gpus", "H100",
       "bucket_config=recipe.replace{['4k'] = {[6] = {1.0, 64}}}")
     assert.equal(5, exit)
@@ -117,7 +118,7 @@ describe("moonreel plan", function()
       .. "%(activations and workspace %S+ GB, .-%)\n  fits with any of: .*a batch of %d+", text)
   end)
 
-  it("ends with 5 where a buffer for inputs of blocks is too small, and says what one takes",
+  it("exits with 5 when a buffer for inputs of blocks is too small, with the size needed",
     function()
     local exit, text = demo("--gpus", "H100", "grad_checkpoint=true",
       "grad_ckpt_buffer_size=1000")
@@ -133,7 +134,7 @@ describe("moonreel plan", function()
     assert.matches("activations moved to the host, inputs being copied +%S+ [kM]B +host", text)
   end)
 
-  it("refuses what it cannot read", function()
+  it("refuses input that it cannot read", function()
     for words, exit in pairs { ["--stalls 2"] = 2, ["--gpus 12"] = 2, ["--machine ./none.lua"] = 2,
         ["--html /nowhere/x.html"] = 8 } do
       assert.equal(exit, (demo(words:match("^(%S+) (.*)$"))), words)
@@ -151,7 +152,7 @@ end)
 describe("the buckets of ranks that --why advises", function()
   local schedule = require "moonreel.plan.schedule"
 
-  -- what is said of a wide model on eight GPUs, and its plan
+  -- the proposal for a wide model on eight GPUs, and its plan
   local function why(memory, ...)
     local m = small_plan.machine(memory)
     local cache <close> = require("moonreel.plan.compiled").new(m)
@@ -167,27 +168,27 @@ describe("the buckets of ranks that --why advises", function()
       { __index = p.slowest.schedule.step })))
   end
 
-  it("are the quickest by the simulator, and none where the recipe's are", function()
+  it("are the fastest in the simulator, and none are proposed when the recipe's are", function()
     local text, p = why(80e9, "plugin_config.reduce_bucket_size_in_m=1")
     local size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(")
     for _, other in ipairs(plan.bucket_sizes) do
       assert.is_true(seconds(p, size) <= seconds(p, other), other)
     end
     assert.is_true(seconds(p, size) * 1.001 < seconds(p, 1))
-    -- a graph of other buckets is a little another step: advice that is followed comes to an end
+    -- a graph with other buckets is a slightly different step: proposals converge
     for _ = 1, 2 do
       text = why(80e9, "plugin_config.reduce_bucket_size_in_m=" .. size)
       size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(") or size
     end
     assert.matches("no other size that fits is notably faster", text)
-    -- those of gradients that are there for a while have to fit
+    -- temporary buffers of gradients have to fit
     text = why(p.largest.total, "plugin_config.reduce_bucket_size_in_m=1")
     assert.matches("no other size that fits is notably faster", text)
   end)
 end)
 
 describe("a bar and a number", function()
-  it("are as long as they should be", function()
+  it("have the right length and digits", function()
     assert.same({ "", "▌", "█", "███▌", "████" }, { show.bar(0, 4), show.bar(1 / 8, 4),
       show.bar(1 / 4, 4), show.bar(7 / 8, 4), show.bar(2, 4) })
     assert.same({ "7", "1,234", "1,207,643,972" }, { show.count(7), show.count(1234),
@@ -198,7 +199,7 @@ describe("a bar and a number", function()
 end)
 
 describe("stages", function()
-  it("add up to a total of what is known, and know no cost without a price", function()
+  it("add up to a total of what is known, and have no cost without a price", function()
     local function stage(course)
       return { stage = "one", buckets = {}, course = course, mesh = { machine = {} },
         largest = { resolution = "144p", frames = 1, height = 8, width = 8, total = 1 } }
@@ -211,7 +212,7 @@ describe("stages", function()
     assert.is_nil(rows[#rows].cost)
   end)
 
-  it("are rows with a total, and a course each where steps are known", function()
+  it("are rows with a total, and each has a course if its steps are known", function()
     local exit, text = run("opensora-1.2/lambda/tutorial", "--gpus", "24x8xH100",
       "bucket_config=recipe.replace{['144p'] = {[51] = {1.0, 8}}}", "model.depth=1")
     assert.equal(0, exit)
@@ -232,7 +233,7 @@ describe("stages", function()
 end)
 
 describe("a run", function()
-  -- settings and journal of a run, whose steps took so long
+  -- settings and journal of a run whose steps took this long
   local function write_run(dir, baked, seconds, device)
     base.make_dir(dir)
     base.replace_file(dir .. "/settings.json", baked:to_json())
@@ -247,7 +248,7 @@ describe("a run", function()
     journal:sync()
   end
 
-  it("of stages is planned stage by stage, each with the rates that it had", function()
+  it("of stages is planned stage by stage, each with its own rates", function()
     local dir = folder.new()
     finally(function() dir:remove() end)
     local recipe = dir:write("two.lua", 'return recipe.extend("tiny/demo") { stages = { '
@@ -279,12 +280,12 @@ describe("a run", function()
     runs.entries = entries
     assert.equal(1, reads, text)
     assert.matches("the whole run: 4 steps.*\n32px 6x32x32 +9 +10 ms +50%.00 s", text)
-    -- on another machine nothing is held against it
+    -- on another machine nothing is compared with it
     exit, text = run(path, "--stage", "two", "--gpus", "H100")
     assert.equal(0, exit, text)
     assert.matches("\nbucket +steps +predicted +measured +bytes predicted +measured\n"
       .. "32px 6x32x32 +9 +10 ms +50%.00 s", text)
-    -- what it would better run as is asked of its own recipe
+    -- proposals are computed from its own recipe
     exit, text = run(path, "--stage", "two", "--gpus", "2xH100", "--solve", "mesh")
     assert.equal(0, exit, text)
     assert.matches("plugin_config = { zero_stage = %d", text)
@@ -295,7 +296,7 @@ describe("a run", function()
       { path, "steps=3" })
   end)
 
-  it("is planned from its settings, beside what its journal has measured", function()
+  it("is planned from its settings, next to the measurements of its journal", function()
     local dir = folder.new()
     local words = { "steps=9", "dataset.data_path=nowhere.mrx" }
     table.move(SMALL, 1, #SMALL, #words + 1, words)
@@ -311,7 +312,7 @@ describe("a run", function()
     journal:sync()
     local exit, text = run(dir.path)
     assert.equal(0, exit)
-    -- planned again with the rates of the run: what was measured is what is planned
+    -- planned again with the rates of the run: measured and planned times are equal
     assert.matches("\n32px 6x32x32 +9 +10 ms +15 ms +%+50 %% +15 ms +%- +%- +%d+ MB\n", text)
     assert.matches("the plan above uses the measured times of this run's steps", text)
     assert.matches("200.0 MB resident at most; the plan above has", text)
@@ -322,7 +323,7 @@ describe("a run", function()
     expect_documented(report)
     assert.same({ 0.015, 200000000 }, { report.measured[1].measured_s, report.resident_bytes })
     assert.is_nil(report.busy)
-    -- on a busy host it says what `train` says, and no percentage
+    -- on a busy host it prints what `train` prints, and no percentage
     journal:append { kind = "end", busy = "9.0 processes wanted the host's 2 processors" }
     journal:sync()
     exit, text = run(dir.path)

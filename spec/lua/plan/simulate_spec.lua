@@ -1,4 +1,4 @@
---- Events on streams: order, waits, slower compute beside collectives, the slowest of many.
+--- Events on streams: order, waits, slower compute during collectives, the slowest of many.
 local simulate = require "moonreel.plan.simulate"
 
 local function event(stream, seconds, ...)
@@ -6,7 +6,7 @@ local function event(stream, seconds, ...)
 end
 
 describe("events", function()
-  it("of one stream follow each other, those of two run side by side", function()
+  it("of one stream follow each other, those of two streams run in parallel", function()
     local t = simulate.run { event("compute", 2), event("compute", 3), event("h2d", 4) }
     assert.equal(5, t.seconds)
     assert.same({ 0, 2, 0 }, t.start)
@@ -14,14 +14,14 @@ describe("events", function()
     assert.same({ compute = 5, h2d = 4 }, t.busy)
   end)
 
-  it("wait for those they name, and for the one before them although it came later", function()
+  it("wait for the named ones, and for the one before them although it came later", function()
     local t = simulate.run { event("compute", 2), event("comm_intra", 1, 1), event("compute", 1),
       event("compute", 1, 2), event("h2d", 0) }
     assert.same({ 0, 2, 2, 3, 0 }, t.start)
     assert.equal(4, t.seconds)
   end)
 
-  it("have a critical path: what ended last, and what it waited for last", function()
+  it("have a critical path: the last one to end, and the last one that it waited for", function()
     local t = simulate.run { event("compute", 2), event("comm_intra", 5, 1), event("compute", 1),
       event("compute", 1, 2) }
     assert.same({ 1, 2, 4 }, t.path)
@@ -33,16 +33,16 @@ describe("events", function()
     local t = simulate.run({ event("compute", 10), event("comm_inter", 4) }, 0.25)
     assert.is_true(math.abs(t.seconds - 10.8) < 1e-12, t.seconds)
     assert.equal(4, t.finish[2])
-    -- copies slow no compute
+    -- copies do not slow compute
     assert.equal(10, simulate.run({ event("compute", 10), event("d2h", 4) }, 0.25).seconds)
   end)
 
-  it("may be none, and may take no time", function()
+  it("may be an empty list, and may take no time", function()
     assert.equal(0, simulate.run {}.seconds)
     assert.equal(0, simulate.run { event("compute", 0), event("disk", 0, 1) }.seconds)
   end)
 
-  it("that wait for one behind them are refused", function()
+  it("that wait for a later one are refused", function()
     assert.is_false(pcall(simulate.run, { event("compute", 1, 2), event("compute", 1) }))
   end)
 end)
@@ -59,7 +59,7 @@ describe("the slowest of many", function()
     assert.equal(1, simulate.slowest(512, 0))
   end)
 
-  it("knows the normal distribution", function()
+  it("uses the normal distribution", function()
     for x, want in pairs { [0] = 0.5, [1] = 0.8413447, [-1.96] = 0.0249979, [3] = 0.9986501 } do
       assert.is_true(math.abs(simulate.normal_below(x) - want) < 1e-6)
     end

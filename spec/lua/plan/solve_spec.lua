@@ -1,5 +1,6 @@
---- What is solved is right at its edge. Covers: lua/moonreel/plan/show_solved.lua
--- MOONREEL_FITS=RECIPE has 30 memories of five machines solved for it, which takes minutes.
+--- Solutions are exact at their limits.
+-- Covers: lua/moonreel/plan/show_solved.lua
+-- MOONREEL_FITS=RECIPE solves it for 30 memories of five machines, which takes minutes.
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local compiled = require "moonreel.plan.compiled"
@@ -20,7 +21,7 @@ local function run(...)
   return done.exit, done.output
 end
 
--- f over an open plan of the small model
+-- calls f with an open plan of the small model
 local function with_open(f, ...)
   local m = small(1e9)
   local cache <close> = compiled.new(m)
@@ -50,7 +51,7 @@ describe("the largest batch", function()
       "text_encoder.width=16", "model.caption_channels=16")
   end)
 
-  it("of a part of the memory recomputes as much as a machine of that size would", function()
+  it("in a part of the memory recomputes as much as on a machine of that size", function()
     with_open(function(open)
       local b = open:buckets()[2]
       assert.is_false(open:choice(b))
@@ -68,7 +69,7 @@ describe("the largest batch", function()
     end, "model.depth=2", "grad_ckpt_settings=auto", "grad_checkpoint=true")
   end)
 
-  it("is a table that a recipe can take over; where not one sample fits the bucket goes", function()
+  it("is a table that a recipe can use, without buckets that fit no sample", function()
     with_open(function(open)
       local rows = solve.fit(open, 60e6)
       local text = solve.table_text(open, rows)
@@ -98,14 +99,14 @@ local function of_machine(name, memory)
   return setmetatable(more, { __index = machine.open(name) })
 end
 
--- a table that was solved, planned in place of the recipe's
+-- a solved table, planned in place of the recipe's
 local function planned(recipe, open, rows, given, words)
   local body = solve.table_text(open, rows):match "^bucket_config = (.*),\n$"
   local all = table.move(words, 1, #words, 1, { [#words + 1] = "bucket_config=" .. body })
   return plan.of(settings.bake(recipe, all), given)
 end
 
--- solve for memories of a machine and plan what comes out; how many tables that was
+-- solves for memories of a machine and plans the results; returns the number of tables
 local function solve_and_plan(name, recipe, words, ranks, memories)
   local cache <close>, count = compiled.new(of_machine(name, 1)), 0
   for _, memory in ipairs(memories) do
@@ -124,7 +125,7 @@ local function solve_and_plan(name, recipe, words, ranks, memories)
       assert.is_true(b.fits and (b.total <= kept[i].total or all.slots == 0),
         ("%s in %d of %s"):format(plan.bucket_name(b), memory, name))
     end
-    -- and no program has to go for another, where there is room for two
+    -- and no program is closed for another, when there is room for two
     assert.is_nil(all.slots > 0
       and table.concat(p.notes, "\n"):match "programs of all buckets[^\n]*" or nil)
     count = count + math.min(1, #kept)
@@ -173,7 +174,7 @@ describe("balanced batches", function()
       end
       assert.is_true(reached)
       assert.is_true(p > 0.2 and p < 2, p)
-      -- the rule: B x S^p is as large in all, but where memory or one sample ends it
+      -- the rule: B x S^p is equal in all, unless memory or one sample limits it
       local c = {}
       for i, row in ipairs(rows) do
         assert.is_true(row.rule >= 1 and row.rule <= largest[i].batch)
@@ -218,14 +219,14 @@ describe("what is too large", function()
     cache:close()
     assert.equal(total_of({ "grad_ckpt_keep_attention=false" }, { zero = 1 }, room),
       seen["grad_ckpt_keep_attention = false"].total)
-    -- gathered weights of this small model take more than a share of them saves
+    -- in this small model, gathered weights need more than sharing them saves
     assert.is_true(total_of({}, { zero = 3 }, room) > room.memory_bytes)
     assert.is_nil(seen["plugin_config.zero_stage = N"])
     assert.is_not_nil(seen["plugin_config.sp_size = N"])
     assert.is_not_nil(seen["4 GPUs"])
-    -- these ranks have no more of gradients at a time than of all: smaller buckets do not help
+    -- temporary gradients of these ranks are no more than all: smaller buckets do not help
     assert.is_nil(seen["plugin_config.reduce_bucket_size_in_m = N"])
-    -- the batch is the largest: one more has no room
+    -- the batch is the largest: one more does not fit
     local text = seen["a batch of N"].text
     assert.equal(plan.bucket_name(p.largest), text:match "^a batch of %d+ of (.*)$")
     local batch = tonumber(text:match "%d+")
@@ -267,7 +268,7 @@ describe("buckets of ranks that are too large", function()
 end)
 
 describe("several buckets that are too large", function()
-  it("are asked of each way, the hardest first, until one has no room", function()
+  it("are tested for each way, the largest first, until one does not fit", function()
     local open = plan.open
     finally(function() plan.open = open end)
     local asked
@@ -278,7 +279,7 @@ describe("several buckets that are too large", function()
           return { total = b.then_ }
         end }
     end
-    -- recomputation is the one way of a rank alone: what a bucket took, and takes then
+    -- recomputation is the only way of a single rank: a bucket's memory before and after
     local function answer(...)
       local buckets, m = {}, { memory_bytes = 100, cpu = true }
       for i, then_ in ipairs { ... } do
@@ -297,7 +298,7 @@ describe("several buckets that are too large", function()
     assert.same({ nil, "c" }, { answer(70, 90, 101) })
   end)
 
-  it("are asked of more GPUs with the ZeRO stage of the recipe", function()
+  it("are tested on more GPUs at the recipe's ZeRO stage", function()
     local open, stages = plan.open, {}
     finally(function() plan.open = open end)
     plan.open = function(_, given)
@@ -315,10 +316,10 @@ describe("several buckets that are too large", function()
     assert.same({ 0, 3, "2 GPUs" }, { stages[1], stages[2], rows[1].text })
   end)
 
-  it("are asked of the most GPUs where twice as many have no room", function()
+  it("are tested on the most GPUs when twice as many do not fit", function()
     local open = plan.open
     finally(function() plan.open = open end)
-    -- GPUs that are asked, and the fewest that have room
+    -- tested numbers of GPUs, and the fewest that fit
     local function answer(room)
       local asked, m = {}, { memory_bytes = 100 }
       plan.open = function(_, given)
@@ -339,7 +340,7 @@ describe("several buckets that are too large", function()
     assert.same({ nil, "8 16 2048" }, { answer(4096) })
   end)
 
-  it("are answered with a batch for each, or with what solves them", function()
+  it("are answered with a batch for each, or with fields that solve them", function()
     local function remedies(...)
       local words = { ... }
       local function with(values)
@@ -396,7 +397,7 @@ describe("moonreel plan", function()
     local bucket, try = text:match("nothing fits in 3.0 GB on 1 H100: one sample of bucket (32px "
       .. "1x32x32) needs 4.0 GB; try: %-%-fit (%d+MB)\n$")
     assert.is_string(bucket, text)
-    -- what it says is enough, and the least
+    -- the reported memory is enough, and the least
     exit, text = demo("--gpus", "H100", "--fit", try)
     assert.equal(0, exit)
     assert.matches("\n32px 1x32x32 +%d+ +[1-9]", text)
@@ -418,7 +419,7 @@ describe("moonreel plan", function()
       text)
   end)
 
-  it("--fit says which buckets have no room for a sample, and what gives them some", function()
+  it("--fit reports buckets without room for a sample, and what gives them room", function()
     local two = "bucket_config=recipe.replace{['32px']={[1]={1.0,1}},['256']={[51]={1.0,1}}}"
     local exit, text = demo("--gpus", "H100", "--fit", "4.1GB", two)
     assert.equal(5, exit)
@@ -437,7 +438,7 @@ describe("moonreel plan", function()
     assert.matches("fits with any of: grad_checkpoint = true %(4.2 GB%), %-%-fit", text)
   end)
 
-  it("refuses sizes, solutions and series that it does not know", function()
+  it("refuses unknown sizes, solutions and series", function()
     for _, size in ipairs { "much", "0GB", "0.0MiB" } do
       fails("MR_E_USAGE", ("%%-%%-fit '%s': expected a size above zero like 80GiB"):format(size),
         require("moonreel.cli.plan").run, { "tiny/demo", "--gpus=H100", "--fit", size })

@@ -1,11 +1,12 @@
---- Events over time: the path that decides, streams, traces. Covers: lua/moonreel/plan/show.lua
+--- Events over time: the critical path, streams, traces.
+-- Covers: lua/moonreel/plan/show.lua
 local base = require "moonreel.core.base"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
 local simulate = require "moonreel.plan.simulate"
 local timeline = require "moonreel.plan.timeline"
 
--- two gathers, a pass that waits for the second one, and a copy beside it all
+-- two gathers, a pass that waits for the second one, and a copy in parallel with all
 local events = {
   { stream = "comm_inter", name = "gather", seconds = 1 },
   { stream = "comm_inter", name = "gather", seconds = 2 },
@@ -27,13 +28,13 @@ describe("a timeline", function()
       events = 1 } }, timeline.path(how))
   end)
 
-  it("tells how busy streams are", function()
+  it("reports how busy streams are", function()
     assert.same({ { stream = "compute", seconds = 4, share = 4 / 7 },
       { stream = "comm_inter", seconds = 3, share = 3 / 7 },
       { stream = "h2d", seconds = 2, share = 2 / 7 } }, timeline.busy(how))
   end)
 
-  it("tells what begins when, and what that waits for", function()
+  it("reports when each event begins, and what it waits for", function()
     local numbered = {
       { stream = "compute", name = "backward", bucket = 2, seconds = 3 },
       { stream = "comm_intra", name = "reduce", bucket = 2, seconds = 1, after = { 1 } },
@@ -51,7 +52,7 @@ describe("a timeline", function()
       { "backward 1", 3, 6, "compute", "", true } }, report)
   end)
 
-  it("is a trace with a row per stream, where an event knows if it decides", function()
+  it("is a trace with a row per stream, whose events record whether they are critical", function()
     local trace = json.decode(timeline.trace { { name = "one", how = how } })
     local seen = {}
     for _, event in ipairs(trace.traceEvents) do
@@ -71,7 +72,7 @@ describe("moonreel plan", function()
       "plugin_config.reduce_bucket_size_in_m=1" }
     local exit, text = run(table.unpack(words))
     assert.equal(0, exit)
-    -- the last bucket is reduced behind the pass of the one before it
+    -- the last bucket is reduced after the pass of the one before it
     assert.matches("^a step of bucket [^\n]* on 2 H100, ", text)
     assert.matches("comm_intra +%*? +reduce 2 +backward 2\n", text)
     assert.matches("compute +%*? +update 1 +norm\n", text)
@@ -80,7 +81,7 @@ describe("moonreel plan", function()
     assert.same({ "gather 2", "update 2" }, { rows[#rows].what, rows[#rows].after })
   end)
 
-  it("--why names what decides, --trace writes the steps of all buckets", function()
+  it("--why names what limits the step, --trace writes the steps of all buckets", function()
     local path = os.tmpname()
     local exit, text = run("recipes/tiny/demo", "--gpus", "4x8xH100", "--why", "--trace", path,
       "model.depth=1")

@@ -4,10 +4,10 @@ local work = require "moonreel.plan.work"
 
 describe("the work of a step", function()
   local h100, a100 = machine.open "H100", machine.open "A100"
-  -- what a launch takes is tried in figures_spec
+  -- figures_spec tests the cost of a launch
   h100.launch_s, a100.launch_s = nil, nil
 
-  it("goes by its op's class", function()
+  it("is rated by its op's class", function()
     for op, class in pairs { linear = "product", linear_dw = "product", matmul = "product",
         muon = "product", attention = "attention", attention_grad = "attention",
         conv3d = "convolution", layer_norm = "stream", copy = "stream" } do
@@ -15,13 +15,13 @@ describe("the work of a step", function()
     end
   end)
 
-  it("takes the longer of operations and bytes", function()
+  it("takes the longer time of operations and bytes", function()
     assert.equal(2, (work.seconds(h100, { op = "linear", flop = 1200e12, bytes = 1e9 }, "bf16")))
     for op, flop in pairs { linear = 1, gelu = 1e15 } do
       local row = { op = op, flop = flop, bytes = 3 * 0.8 * 3.35e12 }
       assert.is_true(math.abs(work.seconds(h100, row, "bf16") - 3) < 1e-9, op)
     end
-    -- 8 bits, where there are products of them
+    -- in 8 bits, on machines with such products
     assert.equal(1200e12 / (h100.rate.product * (1979 / 989)),
       (work.seconds(h100, { op = "linear_dw_f8", flop = 1200e12, bytes = 1 }, "bf16")))
     assert.equal(1200e12 / a100.rate.product,
@@ -30,7 +30,7 @@ describe("the work of a step", function()
     assert.is_true(math.abs(slow - 2 * 989 / 67) < 1e-9)
   end)
 
-  it("takes what was measured, where that was, and time around each step", function()
+  it("uses measured rates if there are any, and the time around each step", function()
     local m = setmetatable({ ops = { ["linear f32"] = { { 100, 1, 0.5 } } } }, { __index = h100 })
     m.rate = setmetatable({ step_s = 0.25 }, { __index = h100.rate })
     local row = { op = "linear", shapes = "[2] f32", flop = 100, bytes = 1 }
@@ -47,7 +47,7 @@ describe("the work of a step", function()
     assert.same({ "linear", 2, 2 }, { ops[1].op, ops[1].calls, ops[1].seconds })
   end)
 
-  it("counts steps of one kind as often as there are such", function()
+  it("counts equal steps by their number", function()
     local launched = setmetatable({ launch_s = 0.5 }, { __index = h100 })
     local parts, ops, by = work.parts(launched, { { op = "linear", flop = 600e12, bytes = 7,
       count = 3 } }, "bf16")
@@ -59,7 +59,7 @@ describe("the work of a step", function()
       { op = "attention_grad", flop = 50, count = 2 } })
   end)
 
-  it("counts once what is useful", function()
+  it("counts useful work once", function()
     assert.equal(100 + 10 + 20 + 40, work.useful { { op = "linear", flop = 100 },
       { op = "linear", flop = 600, again = true }, { op = "linear_dw", flop = 10 },
       { op = "attention", flop = 20 }, { op = "attention_grad", flop = 50 },
