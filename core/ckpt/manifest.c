@@ -93,7 +93,7 @@ mr_span mr_piece_span(const mr_manifest_tensor *t, const mr_piece *p)
 {
     mr_ckpt_slice slice = mr_piece_slice(t, p);
     mr_span span = {0};
-    // pieces are inside their tensor: whoever adds one sees to that
+    // pieces are inside their tensor: the caller that adds one checks that
     (void)mr_span_of(&t->is, &slice, &span);
     return span;
 }

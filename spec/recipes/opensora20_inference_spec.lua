@@ -1,5 +1,5 @@
 --- The inference recipes of Open-Sora 2.0 at tiny sizes, by the command: clips by their names, a
--- first frame by an image model, frames that are given, tables of prompts.
+-- first frame by an image model, conditions, tables of prompts.
 local base = require "moonreel.core.base"
 local data = require "moonreel.data"
 local folder = require "spec.support.folder"
@@ -12,7 +12,7 @@ describe("inference recipes of 2.0", function()
   local dir, arguments = folder.new(), {}
   teardown(function() dir:remove() end)
 
-  -- the command over a tiny recipe; gives its output and exit code
+  -- runs the command with a tiny recipe; returns its output and exit code
   local function run(name, ...)
     local place = dir.path .. "/" .. name
     arguments[name] = arguments[name] or select(2, tiny20.make(PLACE .. name, place))
@@ -50,8 +50,8 @@ describe("inference recipes of 2.0", function()
       assert.equal(0, exit, text)
       local clip = out .. "/video_64px/prompt_0000.mp4"
       assert.same({ shape[1], shape[2], shape[3] }, facts(clip))
-      -- a picture of its own for each, by the image model's own size, under compat half of it in
-      -- cells of 32 pixels
+      -- each has its own picture, by the image model's own size; under compat half of it in cells
+      -- of 32 pixels
       for _, file in ipairs { "prompt_0000", "prompt_0000_1" } do
         local picture = out .. "/video_64px/generated_condition/" .. file
         assert.same({ 1, shape[4], shape[5] }, facts(picture .. ".png"))
@@ -62,7 +62,7 @@ describe("inference recipes of 2.0", function()
     end)
   end
 
-  it("are given a picture, and name their clips by a table", function()
+  it("get a picture as condition, and name their clips by a table", function()
     local still = dir.path .. "/still.png"
     data.png(still, string.char(200, 30, 90):rep(32 * 48), { height = 32, width = 48 })
     local csv = dir:write("rows.csv", ("text,ref,neg,name\n\"a, b\",%s,dark,one\nc,%s,,\n"):format(
@@ -84,7 +84,7 @@ describe("inference recipes of 2.0", function()
     assert.is_true(base.exists(out))
   end)
 
-  it("refuse what this program does not do", function()
+  it("refuse what this program does not support", function()
     assert.equal(2, (select(2, run("256px", "--watermark"))))
   end)
 end)

@@ -19,7 +19,7 @@ describe("recipes/tiny/demo", function()
     assert.is_truthy(s.bucket_config["32px"][s.sampling.frames])
   end)
 
-  it("takes every caption whole", function()
+  it("takes each caption as a whole", function()
     for _, scene in ipairs(world.scenes(1, 250, 50)) do
       assert.is_true(#scene.text <= s.text_encoder.max_length)
     end

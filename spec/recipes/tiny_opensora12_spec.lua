@@ -1,5 +1,5 @@
---- Open-Sora 1.2 in small: all its stages in a row with its video autoencoder, T5 and masks,
--- stopped on the way and gone on with in a later stage; and a rendering.
+--- A small Open-Sora 1.2: all its stages in sequence with its video autoencoder, T5 and masks,
+-- stopped and resumed in a later stage; and a rendering.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local demo_data = dofile "spec/support/demo_data.lua"
@@ -8,8 +8,8 @@ local process = require "moonreel.core.process"
 local settings = require "moonreel.settings"
 local weights = require "datasets.demo.weights"
 
--- trains like the command, says what samples are fed, and is asked to stop after the first step of
--- a later stage
+-- trains like the command, reports which samples are used, and is asked to stop after the first
+-- step of a later stage
 local STOPPER = [[
 local feed = require "moonreel.trainer.feed"
 local new = feed.new
@@ -46,7 +46,7 @@ describe("recipes/tiny/opensora12", function()
     demo_data.remove()
   end)
 
-  it("has what the real stages have, but for their sizes", function()
+  it("has the fields of the real stages, except sizes", function()
     local names = { adapt = "adapt" }
     for i = 1, 7 do
       names["lambda" .. i] = "lambda/stage" .. i
@@ -63,7 +63,7 @@ describe("recipes/tiny/opensora12", function()
     end
   end)
 
-  it("trains its stages one after the other, stopped and gone on with in a later one", function()
+  it("trains its stages in sequence, stopped and resumed in a later one", function()
     weights.vae(out .. "/vae", 3)
     weights.t5(out .. "/t5", 4)
     local dir = folder.new()
@@ -76,7 +76,7 @@ describe("recipes/tiny/opensora12", function()
     assert.matches("stage stage1 %(2 of 11%): follows .*/adapt/ckpt/step%-000000000002\n",
       stopped.output)
     assert.is_nil(stopped.output:match("stage lambda5"))
-    -- frames that are given have the modulation of t = 0: masks say something where t is another
+    -- given frames have the modulation of t = 0: masks matter when t differs
     local masks, videos = {}, 0
     for t, mask in stopped.output:gmatch("fed t (%S+) mask (%d+)\n") do
       assert.is_true(tonumber(t) > 0 and tonumber(t) < 1000, t)
@@ -93,7 +93,7 @@ describe("recipes/tiny/opensora12", function()
       .. "at step 1\n", text)
     assert.matches("stage lambda7 %(11 of 11%): follows .*/lambda6/ckpt/step%-0+2\n", text)
     local final <close> = ckpt.open(last .. "/ckpt/step-000000000002")
-    -- the autoencoder's weights lie in their own files alone
+    -- the autoencoder's weights are only in their own files
     assert.is_nil(final:info("scale"))
     assert.is_nil(final:info("temporal_vae.quant_conv.conv.weight"))
     assert.is_nil(final:info("shared.weight"))
@@ -113,7 +113,7 @@ describe("recipes/tiny/opensora12", function()
     assert.are_not.equal(shown[1], shown[2])
   end)
 
-  it("has no times for videos of fewer than 17 frames, and says which lengths have", function()
+  it("has no times for videos of fewer than 17 frames, and reports usable lengths", function()
     local _, err, code = folder.moonreel(("sample '%s' --prompt 'a red circle' --frames 6 --out "
       .. "'%s/none'"):format(last, out))
     assert.equal(2, code)
@@ -123,7 +123,7 @@ describe("recipes/tiny/opensora12", function()
     assert.is_false(base.exists(out .. "/none"))
   end)
 
-  it("leaves nothing behind where the autoencoder's weights are missing", function()
+  it("leaves no files when the autoencoder's weights are missing", function()
     local ok, err = pcall(demo_data.moonreel, "train", "tiny/opensora12",
       "vae.from_pretrained=" .. out .. "/none", t5, "dataset.data_path=" .. demo_data.long_path(),
       "outputs=" .. out .. "/refused")

@@ -1,5 +1,5 @@
---- Open-Sora 2.0 in small: all its stages in a row from the weights of an image model, with its
--- autoencoders, T5, CLIP and conditions; and renderings of what they leave.
+--- A small Open-Sora 2.0: all its stages in sequence from the weights of an image model, with its
+-- autoencoders, T5, CLIP and conditions; and renderings of their checkpoints.
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"
 local data = require "moonreel.data"
@@ -18,7 +18,7 @@ describe("recipes/tiny/opensora20", function()
     demo_data.remove()
   end)
 
-  it("has what the real stages have, but for their sizes", function()
+  it("has the fields of the real stages, except sizes", function()
     for _, name in ipairs(STAGES) do
       local tiny = settings.bake("tiny/opensora20", nil, { stage = name })
       local real = settings.bake("opensora-2.0/train/" .. name)
@@ -33,7 +33,7 @@ describe("recipes/tiny/opensora20", function()
     end
   end)
 
-  it("trains its stages one after the other, each from the weights of the one before", function()
+  it("trains its stages in sequence, each from the weights of the one before", function()
     weights.opensora20(out .. "/weights", 3)
     local at = out .. "/weights/"
     local text = demo_data.moonreel("train", "tiny/opensora20", "steps=2", "threads=1",
@@ -46,20 +46,20 @@ describe("recipes/tiny/opensora20", function()
       assert.matches(("stage %s %%(%d of 6%%): follows .*/%s/ckpt/step%%-000000000002\n"):format(
         STAGES[i], i, STAGES[i - 1]), text)
     end
-    -- latents of another autoencoder: nothing is taken over
+    -- latents of another autoencoder: no weight is taken over
     assert.matches("stage high_compression %(6 of 6%): begins in .*/high_compression\n", text)
     local image <close> = ckpt.open(stages .. "image/ckpt/step-000000000002")
     local given <close> = ckpt.open(stages .. "stage2_i2v/ckpt/step-000000000002")
     assert.is_nil(image:info "cond_in.weight")
     assert.same({ 32, 68 }, given:info("cond_in.weight").shape)
-    -- a condition begins at zero, and two stages with frames given moved it
+    -- a condition begins at zero, and two stages with conditions changed it
     assert.is_true(start.tensor(given, "cond_in.weight"):to "f32":max() > 0)
-    -- weights of the others lie in their own files alone
+    -- the weights of the other models are only in their own files
     assert.is_nil(given:info "shared.weight")
     assert.is_nil(given:info "encoder.conv_in.conv.weight")
   end)
 
-  it("renders with frames given, and through the high compression", function()
+  it("renders with conditions, and with the high-compression autoencoder", function()
     local still = out .. "/still.png"
     data.png(still, string.char(200, 30, 90):rep(32 * 32), { height = 32, width = 32 })
     local function run(stage, ...)

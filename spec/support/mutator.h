@@ -1,8 +1,7 @@
 /* Good files changed at random, for specs that feed hostile ones.
- *
- * MOONREEL_FUZZ=N runs N rounds per kind of file, MOONREEL_FUZZ_SECONDS=S instead as many as fit
- * into S seconds for each kind, MOONREEL_FUZZ_SEED=S starts elsewhere: a night of it, best built
- * with -DMR_SANITIZE=address,undefined. A crash leaves the file that caused it. */
+ * MOONREEL_FUZZ=N runs N rounds per kind of file; MOONREEL_FUZZ_SECONDS=S runs as many as fit into
+ * S seconds for each kind; MOONREEL_FUZZ_SEED=S draws other changes. For long runs build with
+ * -DMR_SANITIZE=address,undefined. A crash leaves the file that caused it. */
 #ifndef MR_MUTATOR_H
 #define MR_MUTATOR_H
 #include "blob.h"

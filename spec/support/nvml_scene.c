@@ -1,4 +1,4 @@
-/* A stand-in for NVML that plays a scene: MOONREEL_NVML names it, NVML_SCENE holds words.
+/* A substitute for NVML that plays a scene: MOONREEL_NVML names it, NVML_SCENE holds words.
  *   gpus=N      as many GPUs (2)           init=CODE   the driver does not start
  *   stuck       the driver does not answer
  *   lost=I      GPU I fell off the bus     quiet       reports no power, clocks, errors, processes

@@ -1,5 +1,4 @@
-/* The memory that a call needs at its peak, read from a counter of the kernel in a child process.
- */
+/* The peak memory of a call, read from a counter of the kernel in a child process. */
 #ifndef MR_PEAK_H
 #define MR_PEAK_H
 #include <stdint.h>

@@ -40,8 +40,7 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
-/* Run on `n` ranks; options may be NULL, or one per rank. Cases are the caller's to read and free.
- */
+/* Runs on `n` ranks; options may be NULL, or one per rank. The caller reads and frees the cases. */
 static rank_case *ranks_run(int n, mr_status (*run)(rank_case *c), void *user,
                             const mr_comm_options *options)
 {

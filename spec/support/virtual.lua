@@ -1,5 +1,5 @@
---- Many ranks in one process: each is a coroutine over a world of its own, and where they speak
--- with each other - a group is split, a program runs - all go on together, each by a thread.
+--- Many ranks in one process: each is a coroutine with a world of its own. When they communicate,
+-- because a group is split or a program runs, all continue together, each in a thread.
 --
 --     local reported = virtual.run(64, function(world, ranks)
 --       local half = world:split(world:rank() % 2)

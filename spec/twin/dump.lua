@@ -1,6 +1,6 @@
---- Train a recipe and write all that a twin needs to follow, as moonreel.trainer.dump has it:
+--- Trains a recipe and writes all that a twin needs, as moonreel.trainer.dump does:
 --   moonreel dump.lua OUT RECIPE [key=value ...]
--- OUT/SSSS.M.safetensors        step and micro-step: what it took and gave
+-- OUT/SSSS.M.safetensors        inputs and outputs of a step and micro-step
 -- OUT/SSSS.state, SSSS.grad.safetensors, settings.json, journal.jsonl; SSSS from the environment:
 -- TWIN_STATES=0,1,50, TWIN_GRADS=1 (before the clip); TWIN_STAGE=NAME
 local base, dump = require "moonreel.core.base", require "moonreel.trainer.dump"

@@ -1,4 +1,4 @@
---- Render from a checkpoint and write the latents of every Euler step, with all that a twin needs.
+--- Renders from a checkpoint and writes the latents of each Euler step, with all that a twin needs.
 --
 --   moonreel dump_sample.lua OUT CKPT [steps=20 guidance=1.5 seed=1 frames=N ema=0|1]
 --

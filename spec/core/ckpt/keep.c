@@ -119,8 +119,7 @@ static void stray(void)
     check_steps(2, (int64_t[]){4, 3});
 }
 
-/* A run that goes back leaves nothing newer behind, and stopped anywhere nothing that is not whole.
- */
+/* A rollback removes newer checkpoints; stopped at any point, it leaves only complete ones. */
 static void left_behind(void)
 {
     fault_install();

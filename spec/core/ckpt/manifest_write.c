@@ -1,5 +1,5 @@
-/* ckpt/manifest_write: everything a resume needs is in it, and what a caller must and must not say.
- */
+/* ckpt/manifest_write: the manifest has all that a resume needs; fields that a caller must and must
+ * not set. */
 #include "manifestcase.h"
 
 static void meta_rules(void)

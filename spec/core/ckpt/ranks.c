@@ -1,6 +1,6 @@
-/* ckpt/ranks: four ranks write one checkpoint, and any number of them reads it: each only the
- * blocks that hold what it wants. Whatever fails and whoever dies, it is there whole or not at all.
- *
+/* ckpt/ranks: four ranks write one checkpoint, and any number of ranks reads it: each reads only
+ * the blocks that it needs. Whatever fails and whichever rank dies, the checkpoint is complete or
+ * does not exist.
  * MOONREEL_EVERY=1 fails each operation of a save instead of every eighth.
  * Covers: core/ckpt/follow.c */
 #define _DEFAULT_SOURCE

@@ -225,8 +225,7 @@ static void mutations(unsigned seed)
     CHECK(refusals > 1000);
 }
 
-/* Pipes, devices and folders in the place of the file are refused at once, a circle of links too.
- */
+/* Pipes, devices, folders and cycles of links in the place of the file are refused at once. */
 static void no_file(void)
 {
     mr_safetensors *st;

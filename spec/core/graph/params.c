@@ -89,7 +89,7 @@ static void buckets(void)
         for (int k = 0; k < n; k++) {
             mr_params_bucket(p, k, &start, &stop);
             CHECK(start == before && stop == cases[i].end[k]);
-            // owners lie next to each other, all alike, and each finds its own part
+            // owners are adjacent and equal, and each finds its own part
             for (int r = 0; r < ranks; r++) {
                 int64_t from, to;
                 mr_params_owned(p, k, r, &from, &to);

@@ -1,5 +1,4 @@
-/* media/clip: files that are damaged, torn, changed, none at all, or slow; disks that fail; Ctrl-C.
- */
+/* media/clip: files that are damaged, torn, replaced, no clips, or slow; failing disks; Ctrl-C. */
 #include "check.h"
 #include "clips.h"
 

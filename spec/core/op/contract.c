@@ -1,9 +1,9 @@
-/* op/contract: every row over all its cases. Use: contract [NAME...] for these rows only.
+/* op/contract: each op over all its cases. Usage: contract [NAME...] for these ops only.
  *
  *   kernel    each instruction set, 1 and 3 threads, dense and awkward strides,
- *             in place and not, against the naive row on the same (rounded) inputs; guards intact
- *   gradient  finite differences on the naive f64 row against the row's gradient, run in f64
- *   cost      bytes against counted bytes
+ *             in place and not, compared with the naive op on equal (rounded) inputs; guards intact
+ *   gradient  finite differences of the naive f64 op compared with the op's gradient in f64
+ *   cost      bytes compared with counted bytes
  *   infer     a wrong argument is refused with a shape error
  * Covers: core/op/NAME.c core/cpu/naive.c core/cpu/conv.c core/cpu/conv_onednn.c core/cpu/onednn.c
  * core/cpu/isa/depthwise.c core/cpu/loop.c */

@@ -71,7 +71,7 @@ describe("start weights", function()
     assert.same({ "blocks.1.w", "blocks.2.w", "b", "ids" }, report.unexpected)
   end)
 
-  it("are found behind prefixes of wrappers, trainers and other programs", function()
+  it("are found under prefixes of wrappers, trainers and other programs", function()
     for _, before in ipairs { "_orig_mod.", "transformer.", "model.diffusion_model.", "ema_model.",
         "state_dict.module._orig_mod.", "model.transformer.", "ema_model.module.",
         "module._forward_module._orig_mod." } do

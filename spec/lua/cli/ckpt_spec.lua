@@ -131,7 +131,7 @@ ema.blocks.2.w  [2]    bf16    4 B
     assert.matches("no tensor matches 'zz'", tostring(fails("inspect", "1", "zz")))
   end)
 
-  it("reports equal checkpoints as equal, whoever wrote them and when", function()
+  it("reports equal checkpoints as equal, whatever wrote them and when", function()
     local twin = run.create(outputs, "demo")
     save(twin, 1, tensors(1), { parent = "x" })
     local code, text = call("diff", "1@1", "2@1")

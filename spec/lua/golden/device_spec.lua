@@ -1,7 +1,7 @@
 --- Reference numbers on a device, the emulated GPU among them: the loss of a
 -- flow, models forward and backward, autoencoders, a text encoder, an optimizer, a step and a
 -- rendering of 2.0. All of a folder: MOONREEL_DEVICE=cudaemu moonreel golden DIR. The video
--- DC-AE, whose files are large, beside a CPU.
+-- DC-AE, whose files are large, next to a CPU.
 -- MOONREEL_DEVICE names the device.
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"

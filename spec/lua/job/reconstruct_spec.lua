@@ -1,5 +1,5 @@
---- Clips through an autoencoder and back: the shipped recipes at a small size, what is written, and
--- what other jobs say of an autoencoder.
+--- Clips through an autoencoder and back: the shipped recipes at a small size, the written files,
+-- and errors of other jobs about an autoencoder.
 -- Covers: lua/moonreel/job/reconstruct.lua lua/moonreel/settings/readers.lua
 -- Covers: lua/moonreel/plan/coded.lua
 -- Covers: lua/moonreel/settings/blame.lua

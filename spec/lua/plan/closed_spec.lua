@@ -58,7 +58,7 @@ describe("the MMDiT of Open-Sora 2.0", function()
 end)
 
 describe("the state of the MMDiT", function()
-  it("has 18 bytes a parameter, of which ranks share all but the weights", function()
+  it("shares 18 bytes a parameter: gradients, masters, moments and averages", function()
     local s = closed.mmdit_shape(256, 1, 1)
     local shared = closed.mmdit_bytes(s, 1) - closed.mmdit_bytes(s, 2)
     near(18 * closed.mmdit.parameters / 2, shared, 1e-9, "shared state")

@@ -1,11 +1,11 @@
---- The form of a family's fields.lua: keys that nothing reads, and values out of their choices, are
--- refused with the file and the field.
+--- The form of a family's fields.lua: keys that nothing reads and invalid values are refused with
+-- the file and the field.
 local fails = require "spec.support.fails"
 local families = require "moonreel.recipe.families"
 local form = require "moonreel.recipe.family_form"
 
 describe("fields.lua of a family", function()
-  -- a good one, changed by f
+  -- a good file, changed by f
   local function made(f)
     local one = { record = "vae", types = { toy = { help = "a toy" } },
       fields = { { "wide", "integer", default = 3, min = 1, help = "width" } } }
@@ -23,7 +23,7 @@ describe("fields.lua of a family", function()
     end
   end)
 
-  it("is refused where it returns another value", function()
+  it("is refused when it returns another value", function()
     refused("it returns nothing; expected {record", function() return true end)
     refused("it returns number", function() return 3 end)
     refused('record is nil; expected a text such as "vae"', function(one) one.record = nil end)
@@ -37,7 +37,7 @@ describe("fields.lua of a family", function()
     refused("fields is nil; expected a list", function(one) one.fields = nil end)
   end)
 
-  it("is refused where a row would lose what it says", function()
+  it("is refused when a row has text that would be lost", function()
     refused("field 'wide' has the key 'mim'.*did you mean 'min'%?",
       function(one) one.fields[1].mim = 1 end)
     refused("field 'wide': resume is \"refse\"; expected free, refuse, warn",

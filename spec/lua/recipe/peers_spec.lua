@@ -8,7 +8,7 @@ local peers = require "moonreel.recipe.peers"
 local registry = require "moonreel.recipe.registry"
 local words = require "moonreel.recipe.words"
 
--- where a name leads, or what is said of it
+-- the field of a name, or the error about it
 local function of(name)
   local target, problem = override.target(name)
   return target and "= " .. table.concat(target.keys, ".") or problem

@@ -1,4 +1,4 @@
---- A journal that somebody has edited.
+--- A journal that was edited by hand.
 -- Covers: lua/moonreel/runs/damage.lua
 local damage = require "moonreel.runs.damage"
 local folder = require "spec.support.folder"

@@ -38,7 +38,7 @@ describe("a list of breakages", function()
     } }, list)
   end)
 
-  it("names the line of what it cannot read", function()
+  it("reports the line of what it cannot read", function()
     for text, message in pairs {
       ["# a\nfile: b\nold text\n"] = "LIST:3: expected .* got 'old text'",
       ["# a\nfile: b\n- c\nspec: make test\n"] = "LIST:4: spec 'make test': expected",
@@ -51,12 +51,12 @@ describe("a list of breakages", function()
     end
   end)
 
-  it("applies where its text stands exactly once", function()
+  it("applies when its text occurs exactly once", function()
     local block = { old = "a.b(", new = "c(" }
     assert.equal("x = c(1)", breakages.apply("x = a.b(1)", block))
     assert.same({ nil, 0 }, { breakages.apply("x = a_b(1)", block) })
     assert.same({ nil, 2 }, { breakages.apply("a.b(a.b(1))", block) })
-    -- places may overlap
+    -- occurrences may overlap
     assert.same({ nil, 2 }, { breakages.apply("aaa", { old = "aa", new = "" }) })
   end)
 
@@ -79,7 +79,7 @@ describe("a list of breakages", function()
 end)
 
 describe("mutants of a source", function()
-  -- what the mutants of a text are, by kind; a tab stands for the end of a line
+  -- the mutants of a text, by kind; a tab stands for the end of a line
   local function all(text, language)
     local made = {}
     for _, mutant in ipairs(mutants.of(text, language)) do
@@ -132,7 +132,7 @@ describe("mutants of a source", function()
     })
   end)
 
-  it("change the same of C and CUDA", function()
+  it("make the same changes in C and CUDA", function()
     makes("int f(void) { if (a && !b) return E(x); c->d += 7; return p ? q : 1u; }", "c", {
       ["int f(void) { if (a || !b) return E(x); c->d += 7; return p ? q : 1u; }"] = "operator",
       ["int f(void) { if (a && b) return E(x); c->d += 7; return p ? q : 1u; }"] = "operator",
@@ -151,11 +151,11 @@ describe("mutants of a source", function()
     })
   end)
 
-  it("leave comments, texts, declarations, pointers and assertions", function()
+  it("keep comments, strings, declarations, pointers and assertions", function()
     assert.same({}, all("-- 1 + 2\nlocal x <const>\n--[==[ a = 1\n]] ]==]\nlocal y", "lua"))
     assert.same({}, all("#define N 3 \\\n  + 4\n/* 1 + 2 */\nstruct x *y;\n// a = 1;\n"
       .. "void f(const char *x, int y);\nstatic_assert(N == 3);", "c"))
-    -- no spec compiles what nvcc alone does
+    -- no spec compiles code that only nvcc compiles
     for _, head in ipairs { "#ifdef __CUDACC__", "#if defined(__CUDACC__) && N >= 890" } do
       head = head .. "\n#pragma unroll\na += 1;\n#else\n"
       assert.same({ [(head .. "b--;\n#endif"):gsub("\n", "\t")] = "operator" },
@@ -197,7 +197,7 @@ describe("mutants of a source", function()
     assert.is_true(constants > 4)
   end)
 
-  it("are compared with another change, whatever its spaces", function()
+  it("are compared with another change, in spite of spaces", function()
     local text = "if (a && b) /* why */\n    f(1);"
     for changed, kind in pairs {
       ["if (a)\n    f(1);"] = "operand",
@@ -208,10 +208,10 @@ describe("mutants of a source", function()
     } do
       assert.equal(kind, (mutants.same(text, changed, "c") or { kind = "none" }).kind, changed)
     end
-    -- two changes are none of them
+    -- two changes are no mutant
     assert.is_nil(mutants.same("f(1 + x)\ng(3)", "f(x)\ng(7)", "lua"))
     assert.is_nil(mutants.same("f(1)\ng(3 + x)", "f(7)\ng(3)", "lua"))
-    -- of equal statements any may be the one that goes
+    -- of equal statements any may be the one that is removed
     assert.equal("statement", mutants.same("f()\nf()\ng()", "f()\ng()", "lua").kind)
   end)
 end)
@@ -251,7 +251,7 @@ describe("scripts/mutate random", function()
     assert(os.execute(("cd '%s' && chmod +x bin/cmake && git init -q"):format(dir.path)))
   end)
 
-  it("says which mutants a spec kills, the same for a seed", function()
+  it("reports which mutants a spec kills, the same for a seed", function()
     local exit, said = run "random lua/moonreel/tiny 12 7"
     assert.equal(1, exit, said)
     assert.matches("^lua/moonreel/tiny: %d+ mutants %(seed 7%)\n", said)
@@ -268,7 +268,7 @@ describe("scripts/mutate random", function()
     assert.matches(("\n%d of 12 killed, %%d were no program\n$"):format(killed), said)
     assert.equal(said, select(2, run "random lua/moonreel/tiny 12 7"))
     assert.not_equal(said, select(2, run "random lua/moonreel/tiny 12 8"))
-    -- what is no program is drawn but not counted
+    -- a mutant that does not compile is drawn but not counted
     local _, of_all = run "random lua/moonreel/tiny 999 7"
     local made = tonumber(of_all:match "(%d+) mutants")
     local total, none = of_all:match "%d+ of (%d+) killed, (%d+) were no program"
@@ -277,7 +277,7 @@ describe("scripts/mutate random", function()
     assert.equal(tonumber(total), select(2, of_all:gsub("init.lua:%d+: ", "")))
   end)
 
-  it("leaves sources of C that are not built here", function()
+  it("skips C sources that are not built here", function()
     for _, path in ipairs { "core/tiny/built.c", "core/tiny/other.c", "spec/core/tiny/none" } do
       dir:write(path, "int f = 1;\n")
     end
@@ -285,7 +285,7 @@ describe("scripts/mutate random", function()
       select(2, run "random core/tiny 1 7"):match "^[^\n]+")
   end)
 
-  it("stops at a spec that is red without any mutant", function()
+  it("stops at a spec that fails without any mutant", function()
     dir:write("spec/lua/tiny/init_spec.lua", "error 'is red'")
     local exit, said = run "random lua/moonreel/tiny 1 7"
     assert.equal(1, exit)
@@ -305,14 +305,14 @@ describe("scripts/mutate", function()
     return done.exit, done.output
   end
 
-  it("tells how it is called, without a build", function()
+  it("prints its usage without a build", function()
     local exit, said = mutate "--help"
     assert.same({ 0, "usage: scripts/mutate ROOM [N] | all | random FOLDER [COUNT [SEED]] "
       .. "| made [ROOM]" }, { exit, said:match "^[^\n]+" })
     assert.matches("\nrooms with a list: bench bind .* trainer watch\n$", said)
   end)
 
-  it("refuses words that it does not know, without a build", function()
+  it("refuses unknown words without a build", function()
     for words, message in pairs {
       [""] = "mutate: expected a room\n",
       nothing = "mutate: nothing: expected a room with a list\n",

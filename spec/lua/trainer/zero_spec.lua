@@ -174,7 +174,7 @@ local function compare(size, node, first, ...)
 end
 
 describe("a run by ranks", function()
-  it("is planned as what it was, beside what its steps took", function()
+  it("has the bytes of its plan, and a prediction next to the times of its steps", function()
     local said = train(2, -1, { report = { "plugin_config.zero_stage=2", "steps=6" } })
     local dir, even = demo_data.run_dir(out, "report"), 0
     local start

@@ -1,4 +1,4 @@
---- A toy text encoder of one vector, alone or beside another.
+--- A toy text encoder of one vector, alone or with another.
 return {
   record = { "text_encoder", "clip" },
   types = { mean = { help = "the mean of a caption's bytes, as one vector" } },
