@@ -1,8 +1,8 @@
 --- The demonstration: `moonreel datasets/demo/run.lua [--recipe NAME] [--out DIR] [--run RUN]
 -- [--json] [key=value ...]`. Trains recipes/tiny/demo or NAME (or takes --run), sends fresh clips
--- through an autoencoder that was learned, renders held-out and seen prompts, or goes on from first
--- frames where the model is given such, measures them, prints tables and the verdict, and leaves
--- clips, sheet.png and result.json in DIR. Exit code 1 when a promise is broken. With --json the
+-- through a learned autoencoder, renders held-out and seen prompts, or continues first frames if
+-- the model gets them, measures the clips, prints tables and the verdict, and leaves clips,
+-- sheet.png and result.json in DIR. Exit code 1 when a promise is broken. With --json the
 -- last line is the content of result.json, in place of the tables.
 package.path = (arg[0]:match("^(.*/)") or "./") .. "../../?.lua;" .. package.path
 local base = require "moonreel.core.base"

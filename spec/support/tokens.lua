@@ -119,7 +119,7 @@ local CLOSES = { c = set ") ] }", lua = set ") ] } end until" }
 
 --- The tokens of a text, which have besides: level (of an operator of two operands), stop (it ends
 -- an expression), begins and ends (an operand can begin and end with it), opens, closes, mate
--- (place of the other bracket), inside (the bracket around it, an empty table where there is none),
+-- (place of the other bracket), inside (the bracket around it, an empty table outside of brackets),
 -- block (it is a bracket around statements), names (it is a bracket around names of arguments, in
 -- Lua), apart (a statement of Lua
 -- begins that no sign parts from the one before).

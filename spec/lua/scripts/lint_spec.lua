@@ -62,6 +62,26 @@ describe("scripts/lint", function()
     end)
   end
 
+  it("refuses translated idioms in comments and titles, but not in names and strings", function()
+    tree:write("lua/a.lua", 'local tol' .. 'd = { besid' .. 'e = "goes on" }\nreturn tol' .. "d\n")
+    tree:write("core/a/b.c", "int besid" .. 'e; /* a rank */\nchar *p = "--somebod' .. 'y";\n')
+    assert.equal(0, select(2, lint()))
+    local refused = { ["core/a/b.c"] = "/* ranks\n * besid" .. "e each other */\n",
+      ["cuda/a.cuh"] = "int a; // whoeve" .. "r waits\n",
+      ["lua/a.lua"] = "return {} -- a rank is tol" .. "d the reason\n",
+      ["spec/a_spec.lua"] = '  it("goes' .. ' on", function() end)\n',
+      ["spec/b_spec.lua"] = 'it(("tell' .. 's of %s"):format(1), function() end)\n' }
+    for file, text in pairs(refused) do
+      tree:write(file, text)
+    end
+    local output, code = lint()
+    assert.equal(1, code, output)
+    assert.is_truthy(output:find("lint: a translated idiom", 1, true), output)
+    for file in pairs(refused) do
+      assert.is_truthy(output:find(file .. ":", 1, true), file .. "\n" .. output)
+    end
+  end)
+
   it("refuses doc comments with a tag that nothing reads", function()
     tree:write("lua/a.lua", "--- Twice.\n---@param n number\n---@return number\nreturn {}\n")
     assert.equal(0, select(2, lint()))
