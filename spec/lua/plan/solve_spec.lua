@@ -268,7 +268,7 @@ describe("buckets of ranks that are too large", function()
 end)
 
 describe("several buckets that are too large", function()
-  it("are tested for each way, the largest first, until one does not fit", function()
+  it("are tested for each way, the hardest first, until one does not fit", function()
     local open = plan.open
     finally(function() plan.open = open end)
     local asked
@@ -316,7 +316,7 @@ describe("several buckets that are too large", function()
     assert.same({ 0, 3, "2 GPUs" }, { stages[1], stages[2], rows[1].text })
   end)
 
-  it("are tested on the most GPUs when twice as many do not fit", function()
+  it("are tested on the most GPUs if twice as many do not fit", function()
     local open = plan.open
     finally(function() plan.open = open end)
     -- tested numbers of GPUs, and the fewest that fit

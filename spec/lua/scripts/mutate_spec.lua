@@ -72,6 +72,10 @@ describe("a list of breakages", function()
             assert.is_true(base.exists(path) or base.exists(path .. ".c")
               or base.exists(path .. ".cpp"), name .. ": " .. path)
           end
+          -- a filter that no title contains would run nothing
+          local filter = spec.words:match "%-%-filter=(%S+)"
+          local text = filter and base.read_file(spec.words:match(PATHS.lua))
+          assert.is_truthy(not filter or text:find('it%(+%s*"[^"\n]*' .. filter), name)
         end
       end
     end)
