@@ -12,9 +12,13 @@ local coded = {}
 --- Assumed bytes of a written file for each pixel: H.264 at its default quality, and PNG.
 coded.VIDEO_BYTES, coded.PICTURE_BYTES = 0.06, 2
 
--- copies of a decoded clip in u8, and in f32 while it is compared with the original: both clips,
--- their differences, the squares of these
-local COPIES <const>, COMPARED <const> = 2, 4
+-- assumed seconds to open an encoder of files and close its file
+local FILE_S <const> = 2e-3
+
+-- Copies in host memory: of a decoded clip in u8, as it is and cut to the sides of the original; of
+-- a piece that a program gives, in f32 with those of the ops that scale it, and in u8; in f32 of a
+-- frame that is compared with the original, with those of the ops.
+local COPIES <const>, PIECES <const>, COMPARED <const> = 2, 4.25, 9
 
 -- memory of programs that stay: sums of all, largest of all
 local SUMS <const> = { "inputs", "results", "consts", "host", "staging", "staged", "pinned" }
@@ -76,13 +80,27 @@ local function add(self, step, rows)
   return kinds
 end
 
+-- the most frames that a program gives at once
+local function frames_at_once(auto, shape)
+  local most = 0
+  for _, call in ipairs(auto:calls("decode", shape)) do
+    for _, gives in pairs(call.gives) do
+      most = gives[1] == "pixels" and math.max(most, gives[3]) or most
+    end
+  end
+  return most
+end
+
 -- bytes in the host's memory for a clip: values that wait between programs, its latents, the
 -- decoded clip
 local function clip_bytes(self, b, step)
   local auto, frames = self.pipe.autoencoder, self:frames_back(b)
   local size = auto:latent(b.frames, b.height, b.width)
-  local values = 3 * frames * size[3] * size[4] * auto.side ^ 2
-  return step.kept + 4 * T.count(size) + math.ceil((COPIES + 4 * COMPARED) * values)
+  local frame = 3 * size[3] * size[4] * auto.side ^ 2
+  local piece = 4 * frame * frames_at_once(auto, { frames = frames, height = b.height,
+    width = b.width, size = size })
+  return step.kept + 4 * T.count(size) + math.ceil(math.max(frames * frame + PIECES * piece,
+    COPIES * frames * frame + COMPARED * 4 * frame))
 end
 
 --- A batch of clips, which are encoded and decoded one after the other.
@@ -119,18 +137,21 @@ end
 ---@return number
 function coded.share(programs) return math.min(1, encoder.KEPT / programs) end
 
---- Pixels of a bucket's clip that are written: its own, and those that came back.
----@param b table
----@return integer
-function Coded:pixels_written(b)
+-- pixels of a bucket's clip that are written: its own, and those that came back
+local function pixels_written(self, b)
   return (b.frames + self:frames_back(b)) * b.height * b.width
 end
+
+--- Seconds in which a core writes both files of a bucket's clip.
+---@param b table
+---@return number
+function Coded:file_s(b) return 2 * FILE_S + pixels_written(self, b) / self.machine.encode_rate end
 
 --- Bytes of the files of a bucket's clip, as assumed.
 ---@param b table
 ---@return number
 function Coded:file_bytes(b)
-  return self:pixels_written(b) * (b.frames == 1 and coded.PICTURE_BYTES or coded.VIDEO_BYTES)
+  return pixels_written(self, b) * (b.frames == 1 and coded.PICTURE_BYTES or coded.VIDEO_BYTES)
 end
 
 --- A note about the other way to process clips, if the autoencoder has one: what a clip of the

@@ -100,7 +100,7 @@ local function of_clips(open, b, step)
   local workers = math.max(1, m.here and math.min(open.settings.num_workers, processors.count())
     or open.settings.num_workers)
   s.read = source_pixels(open.settings, open.mesh, b) / m.decode_rate / workers
-  s.files = b.batch * coder:pixels_written(b) / m.encode_rate
+  s.files = b.batch * coder:file_s(b)
   s.waits = math.max(0, s.read - s.micro - s.files)
   local how = schedule.of_clips(s)
   s.step = how.seconds
