@@ -451,7 +451,7 @@ describe("a host's helper", function()
     expect_end("", "rank %d was ended by signal 15", 13, 20)
   end)
 
-  it("kills ranks that have not ended 15 s later", function()
+  it("ends ranks that are still running 15 s later", function()
     local output = expect_end("require('moonreel.core.signal').catch()\n",
       "the launcher of host %S+ is lost\n", 20, 26)
     assert.matches("kind.-ended.-rank %d ended with exit code 6", output)

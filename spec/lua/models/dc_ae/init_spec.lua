@@ -150,7 +150,7 @@ describe("the video autoencoder DC-AE", function()
       assert.equal((128 - 32) // 2 * 4 * 6 * 32 * 4, more - kept)
     end)
 
-    it("can be turned off by another form of the codec", function()
+    it("have frames_at_once = 0 as the other form, and the reverse", function()
       local other, said = made({ frames_at_once = 4 }):other()
       assert.same({ "frames_at_once = 0", 0 }, { said, other.at_once })
       assert.equal(1, #other:calls("encode", { frames = 512, height = 4, width = 4, dtype = "f32",
