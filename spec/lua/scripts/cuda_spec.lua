@@ -71,6 +71,49 @@ describe("scripts/cuda", function()
   end
 end)
 
+-- names that an object defines, or needs from others
+local function names_of(object, option)
+  local list, done = {}, process.run({ "nm", option, object }, "", { deadline_s = 60,
+    output_bytes = 1 << 20 })
+  assert.equal(0, done.exit, done.output)
+  for name in done.output:gmatch " [UTDBRC] ([%w_]+)" do
+    list[name] = true
+  end
+  return list
+end
+
+describe("the programs for a GPU", function()
+  it("link each file of the runtime that the linked files need", function()
+    local left_out = base.read_file "scripts/cuda":match "%(([%w_|]+)%)\\%.host"
+    local linked, needed, provided = {}, {}, {}
+    local objects = process.program():match "^(.*)/"
+      .. "/spec/cuda/CMakeFiles/mr_cuda_rt.dir/__/__/cuda/rt/"
+    for name in left_out:gmatch "[%w_]+" do
+      linked[name] = false
+    end
+    for _, file in ipairs(base.list_dir "cuda/rt") do
+      local name = file:match "^(.*)%.c$"
+      if name then
+        local object = objects .. file .. ".o"
+        if linked[name] == false then
+          for symbol in pairs(names_of(object, "--defined-only")) do
+            provided[symbol] = name
+          end
+        else
+          for symbol in pairs(names_of(object, "--undefined-only")) do
+            needed[symbol] = name
+          end
+        end
+      end
+    end
+    assert.is_truthy(next(needed) and next(provided))
+    for symbol, name in pairs(needed) do
+      assert.is_nil(provided[symbol], ("cuda/rt/%s.c needs %s of cuda/rt/%s.c, which scripts/cuda "
+        .. "leaves out"):format(name, symbol, provided[symbol]))
+    end
+  end)
+end)
+
 local found = process.run({ "sh", "-c", "command -v nvcc || ls /usr/local/cuda/bin/nvcc" }, "",
   { deadline_s = 10 }).output:match "^(/[^\n]+)"
 
