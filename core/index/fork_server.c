@@ -142,8 +142,8 @@ mr_status fork_server_start(int sock, int memory, pid_t *pid)
     int err = 0;
     *pid = 0;
     pthread_mutex_lock(&server.lock);
-    // a killed server is restarted once
-    for (int turn = 0; turn < 2 && came == GUARD_ENDED && !err; turn++) {
+    // a killed server is restarted
+    for (int turn = 0; turn < GUARD_STARTS && came == GUARD_ENDED && !err; turn++) {
         if (!server.pid && (err = start()))
             break;
         came = ask((const int[2]){sock, memory}, pid);

@@ -72,15 +72,16 @@ static mr_status start_once(mr_media_worker *w, bool *died)
     return came == GUARD_ANSWERED ? mr_fail(st, "%s", text) : fork_server_silent(came);
 }
 
+// a process killed during its start is replaced
 static mr_status start(mr_media_worker *w)
 {
-    bool died;
-    mr_status st = start_once(w, &died);
-    if (!died)
-        return st;
-    // a process killed during its start is replaced once
-    mr_error_clear();
-    return start_once(w, &died);
+    bool died = true;
+    mr_status st = MR_OK;
+    for (int turn = 0; turn < GUARD_STARTS && died; turn++) {
+        mr_error_clear();
+        st = start_once(w, &died);
+    }
+    return st;
 }
 
 /* ---- a question ---- */

@@ -48,7 +48,10 @@ static inline guard_crate *guard_crate_of(const guard_memory *m)
  * Ctrl-C. */
 typedef enum guard_waited { GUARD_ANSWERED, GUARD_ENDED, GUARD_LATE, GUARD_STOPPED } guard_waited;
 guard_waited guard_wait(int sock, double seconds, void *answer, size_t bytes);
-enum { GUARD_START_S = 60 };
+enum {
+    GUARD_START_S = 60,
+    GUARD_STARTS = 8 /* of a process that is killed each time; then this is an error */
+};
 /* The error of a process that started and did not answer: MR_E_FAIL, or MR_E_STOPPED. */
 mr_status fork_server_silent(guard_waited came);
 /* A message of one byte with room for two descriptors. */

@@ -147,11 +147,12 @@ mr_status index_sum_check(const char *dir, bool verify, int copy, const char *na
     mr_status st = mr_file_read_small(sum, SUM_MAX, &text, &n);
     if (st != MR_OK) {
         mr_io_table()->close(fd);
-        return st == MR_E_MEMORY ? st
-                                 : mr_fail(MR_E_DATA,
-                                           "%s: is not sealed (no data.sum); try: 'moonreel data "
-                                           "ingest', with --continue when it was killed",
-                                           dir);
+        if (mr_path_exists(sum))
+            return st;
+        return mr_fail(MR_E_DATA,
+                       "%s: is not sealed (no data.sum); try: 'moonreel data ingest', with "
+                       "--continue when it was killed",
+                       dir);
     }
     sum_head want, have = {0};
     uint64_t self;

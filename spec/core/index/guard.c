@@ -107,7 +107,7 @@ static void killed_at_start(int times, mr_status want)
     const char *left = clips_path("left");
     mr_media_worker *w;
     setenv("FAULTY_START", left, 1);
-    mr_file_replace(left, "xx", (size_t)times);
+    mr_file_replace(left, "xxxxxxxx", (size_t)times);
     if (want == MR_OK && CHECK_OK(g->worker_new(&w)))
         g->worker_free(w);
     else
@@ -130,8 +130,8 @@ static void planted(void)
     // the kernel killed it, so the clip is not at fault
     misbehaves("kill", MR_E_IO, MR_FAULT_IO, "the process that decoded it was killed");
     unsetenv("FAULTY_CODEC");
-    killed_at_start(1, MR_OK);
-    killed_at_start(2, MR_E_FAIL);
+    killed_at_start(7, MR_OK);
+    killed_at_start(8, MR_E_FAIL);
     unsetenv("LD_PRELOAD");
 }
 

@@ -204,6 +204,10 @@ static void damage(void)
     snprintf(sum, sizeof sum, "%s/data.sum", path);
     unlink(sum);
     CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_DATA, "is not sealed");
+    // one that cannot be read is not missing
+    CHECK(mkdir(sum, 0700) == 0);
+    CHECK_FAILS(mr_index_open(path, false, &ix), MR_E_IO, "data.sum: ");
+    rmdir(sum);
     // a good copy with a new time is verified once and then known
     CHECK_OK(rows_build(path, 1, 3000, 0));
     change(path, "data.mdb", -1, -1);
