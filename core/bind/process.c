@@ -76,10 +76,20 @@ typedef struct limit_options {
 
 static const mr_bind_field limit_fields[] = {
     MR_BIND_INT("memory_bytes", limit_options, memory_bytes, 0, 0,
-                "Address space; above it allocations fail."),
+                "Address space; above it allocations fail. A lower limit stays."),
     MR_BIND_NUM("cpu_s", limit_options, cpu_s, 0,
                 "Processor time; after it the process is killed."),
     MR_BIND_END};
+
+// Lowers a limit to n; a lower one stays.
+static int lower(int what, rlim_t n)
+{
+    struct rlimit r;
+    if (getrlimit(what, &r) != 0)
+        return -1;
+    r.rlim_cur = r.rlim_max = MR_MIN(r.rlim_max, n);
+    return setrlimit(what, &r);
+}
 
 static int p_limit(lua_State *L)
 {
@@ -87,19 +97,14 @@ static int p_limit(lua_State *L)
     mr_bind_options(L, 1, "process.limit", limit_fields, &o);
     int64_t bytes = o.memory_bytes;
     double cpu_s = o.cpu_s;
-    struct rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    if (bytes > 0) {
-        struct rlimit r = {(rlim_t)bytes, (rlim_t)bytes};
-        if (setrlimit(RLIMIT_AS, &r) != 0)
-            return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
-    }
+    lower(RLIMIT_CORE, 0);
+    if (bytes > 0 && lower(RLIMIT_AS, (rlim_t)bytes) != 0)
+        return mr_bind_raise(L, MR_E_IO, "cannot limit memory: %s", strerror(errno));
     if (cpu_s > 0) {
         // SIGPROF ends the process; the second limit, in whole seconds, cannot be caught
         struct itimerval t = {
             .it_value = {(time_t)cpu_s, (suseconds_t)((cpu_s - (double)(time_t)cpu_s) * 1e6)}};
-        struct rlimit r = {(rlim_t)cpu_s + 2, (rlim_t)cpu_s + 2};
-        if (setitimer(ITIMER_PROF, &t, NULL) != 0 || setrlimit(RLIMIT_CPU, &r) != 0)
+        if (setitimer(ITIMER_PROF, &t, NULL) != 0 || lower(RLIMIT_CPU, (rlim_t)cpu_s + 2) != 0)
             return mr_bind_raise(L, MR_E_IO, "cannot limit processor time: %s", strerror(errno));
     }
     return 0;

@@ -143,9 +143,10 @@ MR_API void mr_alloc_fail_at(int64_t n);
 /* Number of mr_alloc/mr_calloc/mr_realloc calls of this process so far. */
 MR_API int64_t mr_alloc_count(void);
 #define MR_NEW(ptr) ((ptr) = mr_calloc(1, sizeof *(ptr)))
+/* bytes: 0 where the size is not known */
 #define mr_fail_memory(bytes)                                                                      \
-    mr_fail(MR_E_MEMORY, "cannot allocate %zu bytes; try: a smaller batch or fewer workers",       \
-            (size_t)(bytes))
+    mr_fail(MR_E_MEMORY, "cannot allocate %.0zu%s; try: a smaller batch or fewer workers",         \
+            (size_t)(bytes), (size_t)(bytes) > 0 ? " bytes" : "memory")
 
 /* A growing block of small allocations that are freed together. Pointers stay valid until release.
  */

@@ -9,6 +9,8 @@ int main(void)
     void *a = mr_alloc(10), *b = mr_alloc(10), *c = mr_alloc(10);
     CHECK(a && !b && c);
     mr_free(a), mr_free(c);
+    CHECK_FAILS(mr_fail_memory(12), MR_E_MEMORY, "cannot allocate 12 bytes; try: a smaller batch");
+    CHECK_FAILS(mr_fail_memory(0), MR_E_MEMORY, "cannot allocate memory; try: a smaller batch");
     int64_t before = mr_alloc_count();
     mr_free(mr_strdup("x"));
     CHECK_INT(mr_alloc_count() - before, 1);

@@ -85,6 +85,19 @@ describe("process.limit", function()
   end)
 end)
 
+describe("process.limit under lower limits", function()
+  it("keeps them", function()
+    for _, row in ipairs { { "ulimit -v 2000000", "{memory_bytes = 1 << 40}", "-v", "2000000" },
+        { "ulimit -t 500", "{cpu_s = 1000}", "-t", "500" } } do
+      local code = ('require("moonreel.core.process").limit(%s) os.execute("ulimit %s")'):format(
+        row[2], row[3])
+      local done = process.run({ "/bin/sh", "-c", row[1] .. ' && exec "$0" -e "$1" 2>&1',
+        process.program(), code }, "", { deadline_s = 60 })
+      assert.equal(row[4] .. "\n", done.output)
+    end
+  end)
+end)
+
 describe("process.real_path", function()
   it("resolves links and returns nil for a missing file", function()
     local dir = require("spec.support.folder").new()

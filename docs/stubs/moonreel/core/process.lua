@@ -19,7 +19,7 @@ function process.program() end
 function process.build_id() end
 
 ---@class moonreel.core.process.limit.options
----@field memory_bytes? integer Address space; above it allocations fail. Default: 0.
+---@field memory_bytes? integer Address space; above it allocations fail. A lower limit stays. Default: 0.
 ---@field cpu_s? number Processor time; after it the process is killed. Default: 0.
 
 --- Lower the limits of memory and processor time of this process permanently.
