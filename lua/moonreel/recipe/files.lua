@@ -34,6 +34,8 @@ local function on_disk(path)
   if not ok then
     return nil
   end
+  -- some editors write a byte order mark
+  text = text:gsub("^\xEF\xBB\xBF", "")
   return { id = process.real_path(path), shown = path, text = text, shipped = false }
 end
 

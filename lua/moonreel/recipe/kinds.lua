@@ -96,7 +96,11 @@ function kinds.came(value)
   if type(value) == "table" then
     return "a table"
   end
-  return (type_words[type(value)] or type(value)) .. " " .. kinds.show(value)
+  local word = type_words[type(value)] or type(value)
+  if type(value) == "string" and not utf8.len(value) then
+    word = "text that is not UTF-8:"
+  end
+  return word .. " " .. kinds.show(value)
 end
 
 local function range_text(schema)

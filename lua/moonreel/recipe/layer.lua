@@ -137,6 +137,8 @@ local function map_write(root, schema, t, p, path)
     elseif type(key) ~= "string" then
       fault.at(key_place, '%s: expected text keys, got [%s]; write ["%s"]',
         path, kinds.show(key), tostring(key))
+    elseif not utf8.len(key) then
+      fault.at(key_place, "%s: the key %s is not UTF-8", path, kinds.show(key))
     end
     if schema.keys and not schema.keys[name] then
       fault.at(key_place, "%s", layer.unknown_key(schema, path, name))

@@ -188,7 +188,8 @@ function Loader:compile(file)
     -- syntax errors refer to the text as it was written
     local chunk, problem = load(file.text, "@" .. file.shown, "t", {})
     if not chunk then
-      fault.recipe("%s", problem)
+      -- an error of syntax has the path and the line; the one about bytecode has neither
+      fault.recipe("%s%s", problem:find(file.shown, 1, true) and "" or file.shown .. ": ", problem)
     end
     entry = {}
     entry.code, entry.constructors = rewrite.source(file.text)

@@ -2,6 +2,7 @@
 -- The child returns settings, which are plain data; functions are never transferred. Ref:
 -- recipes.md 6.
 -- @module moonreel.settings.child
+local base = require "moonreel.core.base"
 local fault = require "moonreel.recipe.fault"
 local json = require "moonreel.core.json"
 local process = require "moonreel.core.process"
@@ -26,12 +27,13 @@ function child.bake(name, arguments, stage)
   if done.timed_out then
     fault.recipe("%s: stopped: no settings after %g s; this host is busy, or a file that the "
       .. "recipe extends is slow to read; try: again", name, child.deadline_s)
-  elseif done.signal then
+  elseif done.signal == 27 or done.signal == 24 then
     -- SIGPROF and SIGXCPU are the limits of processor time
-    local too_long = done.signal == 27 or done.signal == 24
-    fault.recipe("%s: stopped: %s; a recipe is data, not a program; try: look for a loop without "
-      .. "end", name,
-      too_long and ("more than %.1f s of work"):format(child.cpu_s) or "signal " .. done.signal)
+    fault.recipe("%s: stopped: more than %.1f s of work; a recipe is data, not a program; try: "
+      .. "look for a loop without end", name, child.cpu_s)
+  elseif done.signal then
+    fault.recipe("%s: the process that bakes it was ended by signal %d; try: again; dmesg says "
+      .. "whether memory was short", name, done.signal)
   end
   if done.too_long then
     fault.recipe("%s: its settings are larger than 64 MiB", name)
@@ -69,7 +71,9 @@ function child.serve()
     answer = { settings = result }
   else
     local problem = fault.adopt(result)
-    answer = { error = { code = problem.code, message = problem.message } }
+    -- a message can quote bytes that JSON does not allow; its lines stay
+    answer = { error = { code = problem.code,
+      message = problem.message:gsub("[^\n]+", base.printable) .. "" } }
   end
   io.write(json.encode(answer))
 end

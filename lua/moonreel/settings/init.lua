@@ -17,6 +17,14 @@ local function arguments_of(overrides)
   return out
 end
 
+-- refuses a path or an argument that settings cannot store
+local function check_text(what, text)
+  if not utf8.len(text) then
+    fault.usage("%s '%s' is not UTF-8; try: a terminal with a UTF-8 locale, or another name", what,
+      require("moonreel.core.base").printable(text))
+  end
+end
+
 --- Bakes a recipe.
 ---@param name string        path from the working directory, or a recipe's name
 ---@param overrides table|nil  "key=value" texts or {key, text, argument}, weakest first
@@ -30,8 +38,12 @@ function settings.bake(name, overrides, options)
     error("settings.bake: expected the name of a recipe, got " .. type(name), 2)
   end
   options = options or {}
+  check_text("recipe", name)
   local file = files.root(name, options.may_be)
   local arguments = arguments_of(overrides)
+  for _, argument in ipairs(arguments) do
+    check_text("argument", argument.argument)
+  end
   -- a recipe that is not shipped runs in a child process with limits; only settings come back
   if not file.shipped and options.child ~= false then
     return require("moonreel.settings.child").bake(name, arguments, options.stage)

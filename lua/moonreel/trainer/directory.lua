@@ -30,9 +30,19 @@ function directory.write_settings(r)
   base.replace_file(r.dir .. "/settings.json", r.settings:to_json())
 end
 
+-- the journal of a run names the working directory
+local function check_place()
+  local here = process.real_path "."
+  if not utf8.len(here) then
+    base.raise("MR_E_USAGE", ("the working directory '%s' is not UTF-8; try: cd to a folder whose "
+      .. "path is"):format(base.printable(here)))
+  end
+end
+
 -- locks the directory and writes recipe and settings into it
 local function take_directory(r)
   local found = r.found
+  check_place()
   -- a stage continues in its directory only as the same stage
   r.continues = found ~= nil and found.continues and not r.scratch and found.run ~= nil
     and (r.stage and found.run == r.stage.dir or not r.stage and not run.outer(found.run))

@@ -2,6 +2,7 @@
 -- Covers: lua/moonreel/recipe/fault.lua lua/moonreel/recipe/files.lua
 -- lua/moonreel/recipe/place.lua
 local folder = require "spec.support.folder"
+local process = require "moonreel.core.process"
 
 describe("recipe files", function()
   local dir
@@ -108,6 +109,33 @@ describe("recipe files", function()
     assert.matches("recipe: expected a table, got number",
       (dir:fault("return recipe(5)") and select(2, dir:fault("return recipe(5)"))))
     assert.matches("main%.lua:1:", fault)
+  end)
+
+  it("may begin with a byte order mark, and are UTF-8 where settings store them", function()
+    local function shows(exit, text, ...)
+      local done = process.run({ "/bin/sh", "-c", 'exec "$0" show "$@" 2>&1', process.program(),
+        ... }, "", { deadline_s = 60 })
+      assert.equal(exit, done.exit)
+      assert.matches("moonreel: " .. text, done.output, 1, true)
+    end
+    assert.equal(3, dir:bake("\xEF\xBB\xBFreturn recipe { epochs = 3 }").epochs)
+    for text, problem in pairs {
+      ['return recipe { name = "\xff" }'] = ':1: name: expected text, or none, got text that is '
+        .. 'not UTF-8: "\\xff"',
+      ['return recipe { ["\xff"] = 1 }'] = ":1: \\xff is not a field",
+      ['return recipe { bucket_config = { ["\xff"] = { [1] = { 1.0, 2 } } } }'] =
+        ':1: bucket_config: the key "\\xff" is not UTF-8',
+      ['error("a\\nb\xff")'] = ":1: a\nb\\xff",
+      ["\27Lua"] = ": attempt to load a binary chunk",
+    } do
+      local path = dir:write("r.lua", text)
+      shows(3, path .. problem, path)
+    end
+    local path = dir:write("s\xff.lua", "return recipe {}")
+    for _, words in ipairs { { path, "recipe '" .. dir.path .. "/s\\xff.lua' is not UTF-8" },
+        { "tiny/demo", "argument 'name=\\xff' is not UTF-8", "name=\xff" } } do
+      shows(2, words[2], words[1], words[3])
+    end
   end)
 end)
 

@@ -178,6 +178,18 @@ describe("a recipe's attempt on", function()
       require("moonreel.settings").bake, path, {})
   end)
 
+  it("a child that was killed is not called a recipe with a loop", function()
+    local run, came = process.run, nil
+    finally(function() process.run = run end)
+    process.run = function() return came end
+    local path = dir:write("slow.lua", "return recipe {}")
+    for signal, text in pairs { [9] = "the process that bakes it was ended by signal 9; try: again",
+        [27] = "stopped: more than 0.9 s of work; a recipe is data" } do
+      came = { signal = signal }
+      fails("MR_E_RECIPE", "slow%.lua: " .. text, require("moonreel.settings").bake, path, {})
+    end
+  end)
+
   it("no limit stops 30 legal recipes of real size", function()
     -- 10 resolutions x 20 lengths, helpers, loops, late-bound values, 4 ancestors
     dir:write("lib/table.lua", [[

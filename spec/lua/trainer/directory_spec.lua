@@ -1,6 +1,7 @@
 --- The files of a run's directory, and of a run that cannot start.
 local base = require "moonreel.core.base"
 local demo_data = require "spec.support.demo_data"
+local process = require "moonreel.core.process"
 local run = require "moonreel.run"
 local settings = require "moonreel.settings"
 local small_run = require "spec.support.small_run"
@@ -46,6 +47,17 @@ describe("trainer.directory", function()
     assert.is_true(ok, tostring(code))
     assert.is_false(inner[1])
     assert.equal("MR_E_LOCK", inner[2].code)
+  end)
+
+  it("refuses a working directory that the journal cannot name", function()
+    local here = runs.out .. "/h\xff"
+    base.make_dir(here)
+    local done = process.run({ "/bin/sh", "-c", 'cd "$1" && exec "$0" train tiny/demo '
+      .. 'data_path="$2" steps=1 2>&1', process.program(), here,
+        demo_data.path() }, "", { deadline_s = 60 })
+    assert.equal(2, done.exit)
+    assert.matches("the working directory '%S+/h\\xff' is not UTF%-8", done.output)
+    assert.same({}, base.list_dir(here))
   end)
 
   it("leaves no directory when the run cannot start, nor the folders made for it", function()
