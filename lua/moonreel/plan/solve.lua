@@ -206,12 +206,20 @@ end
 
 -- batches with which all of these buckets fit; nil if not even one sample fits in one of them
 local function smaller_batches(open, buckets, memory)
+  local largest, most_pixels = nil, -1
   for _, b in ipairs(buckets) do
     if b.batch == 1 then
       return nil
     end
+    local pixels = b.frames * b.height * b.width
+    if pixels > most_pixels then
+      largest, most_pixels = b, pixels
+    end
   end
-  if #buckets > MOST_BATCHES then
+  -- of many buckets only the largest sample is planned
+  if #buckets > MOST_BATCHES and held_of(open, largest, 1).total > memory then
+    return nil
+  elseif #buckets > MOST_BATCHES then
     return { text = "smaller batches in all of these buckets (--fit all)" }
   end
   local parts, most = {}, 0

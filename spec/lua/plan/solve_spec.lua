@@ -341,20 +341,20 @@ describe("several buckets that are too large", function()
   end)
 
   it("are answered with a batch for each, or with fields that solve them", function()
-    local function remedies(...)
+    local function remedies(memory, ...)
       local words = { ... }
       local function with(values)
         return bake(table.unpack(table.move(values, 1, #values, #words + 1,
           table.move(words, 1, #words, 1, {}))))
       end
-      local m = small(8e6)
+      local m = small(memory)
       local cache <close> = compiled.new(m)
       local given = { mesh = mesh.new(m), compiled = cache }
       local p = plan.of(with {}, given)
       local rows = solve.remedies(p, given, with)
       return rows[#rows], p, with
     end
-    local last, p, with = remedies("grad_checkpoint=true",
+    local last, p, with = remedies(8e6, "grad_checkpoint=true",
       "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 99}, [6] = {1.0, 40}}}")
     local first, second = last.text:match "^batches of (%d+) of 32px 1x32x32 and (%d+) of 32px 6x"
     assert.is_truthy(second, last.text)
@@ -364,9 +364,13 @@ describe("several buckets that are too large", function()
       assert.is_true(total(open, p.buckets[i], batch) <= 8e6)
       assert.is_true(total(open, p.buckets[i], batch + 1) > 8e6)
     end
-    last = remedies("grad_checkpoint=true", "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, "
-      .. "99}, [2] = {1.0, 50}, [3] = {1.0, 40}, [4] = {1.0, 30}}}")
-    assert.equal("smaller batches in all of these buckets (--fit all)", last.text)
+    local many = "bucket_config=recipe.replace{['32px'] = {[1] = {1.0, 99}, [2] = {1.0, 50}, [3] = "
+      .. "{1.0, 40}, [4] = {1.0, 30}}}"
+    local all = "smaller batches in all of these buckets (--fit all)"
+    assert.equal(all, remedies(8e6, "grad_checkpoint=true", many).text)
+    -- not even one sample fits
+    last = remedies(1e5, "grad_checkpoint=true", many)
+    assert.is_true(last == nil or last.text ~= all)
   end)
 end)
 
