@@ -47,7 +47,7 @@ int main(int argc, char **argv)
                             "pad={2,0,0,1,0,1}");
     contract_case("conv3d_dx", "dy=[2,3,3,4,16] bf16 w=[16,16,3,3,3] bf16 groups=2 "
                                "stride={1,2,2} pad={2,0,0,1,0,1} dims={3,7,9}");
-    contract_case("conv3d_dw", "dy=[2,3,3,4,16] bf16 x=[2,3,7,9,32] bf16 acc=[16,16,3,3,3] f32 "
+    contract_case("conv3d_dw", "dy=[3,3,3,4,16] bf16 x=[3,3,7,9,32] bf16 acc=[16,16,3,3,3] f32 "
                                "groups=2 stride={1,2,2} pad={2,0,0,1,0,1}");
     // depthwise: full runs of positions and a rest, zeros on one side, strides
     contract_case("conv3d", "x=[2,3,4,9,24] bf16 w=[24,1,3,2,5] bf16 bias=[24] bf16 groups=24 "
