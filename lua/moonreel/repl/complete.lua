@@ -5,6 +5,19 @@ local help = require "moonreel.repl.help"
 
 local complete = {}
 
+local keywords = { "and", "break", "do", "else", "elseif", "end", "false",
+  "for", "function", "goto", "if", "in", "local", "nil", "not",
+  "or", "repeat", "return", "then", "true", "until", "while" }
+local is_keyword = {}
+for _, word in ipairs(keywords) do
+  is_keyword[word] = true
+end
+
+-- can a field of this name follow a dot?
+local function is_name(key)
+  return type(key) == "string" and key:match "^[%a_][%w_]*$" ~= nil and not is_keyword[key]
+end
+
 -- the value of a path like ckpt.settings or index; no function is called
 local function value_at(session, path)
   local value
@@ -50,10 +63,6 @@ local function quoted(before)
   end
   return open and before:match("([%w_.:]+)%s*[%(%[]?%s*[\"'][^\"']*$") or open
 end
-
-local keywords = { "and", "break", "do", "else", "elseif", "end", "false",
-  "for", "function", "goto", "if", "in", "local", "nil", "not",
-  "or", "repeat", "return", "then", "true", "until", "while" }
 
 -- completions inside quotes: tensors of the checkpoint, or ops and fields for help
 local function texts(session, call, word)
@@ -105,7 +114,7 @@ function complete.words(session, line, from, to)
     local list = {}
     for _, name in ipairs(help.members(value)) do
       local ok, member = pcall(function() return value[name] end)
-      if mark == "." or ok and type(member) == "function" then
+      if is_name(name) and (mark == "." or ok and type(member) == "function") then
         list[#list + 1] = name
       end
     end
@@ -113,7 +122,7 @@ function complete.words(session, line, from, to)
   end
   local list, seen = {}, {}
   local function add(name)
-    if type(name) == "string" and not seen[name] then
+    if is_name(name) and not seen[name] then
       seen[name] = true
       list[#list + 1] = name
     end
@@ -127,9 +136,7 @@ function complete.words(session, line, from, to)
   for _, name in ipairs(session.chunk:locals()) do
     add(name)
   end
-  for _, name in ipairs(keywords) do
-    add(name)
-  end
+  table.move(keywords, 1, #keywords, #list + 1, list)
   return starting_with(list, word, "")
 end
 

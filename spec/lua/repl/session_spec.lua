@@ -169,6 +169,11 @@ describe("the console", function()
     assert.equal("linear linear_f8", words 'help("linea')
     assert.equal("optim.lr", words 'why("optim.lr')
     assert.equal("", words "nosuch.f")
+    -- only what can follow a dot
+    feed('odd = { ["a b"] = 1, ["end"] = 2, ["x\\n"] = 3, [4] = 4, good = 5 } _ENV["odd 1"] = 1')
+    assert.equal("odd.good", words "odd.")
+    assert.equal("odd", words "od")
+    assert.equal("end", words "en")
     session.env.ckpt = setmetatable({ names = function()
       return { "blocks.10.w", "blocks.2.w", "blocks.2.b", "head" }
     end }, { __name = "mr.Checkpoint" })
