@@ -271,14 +271,22 @@ local function bakes(parsed, one)
   end
 end
 
+-- refuses questions about a job whose answers would change nothing
+local function refuse_job(job, options, target)
+  local fault = require "moonreel.recipe.fault"
+  if options.solve and job ~= "train" and job ~= "batch_search" then
+    fault.usage("plan: --solve chooses how ranks share the training of a model, but job = %s does "
+      .. "not train; try: moonreel plan %s", job, target)
+  elseif job == "extract" or job == "reconstruct" then
+    fault.usage("plan: --fit and --balance choose batches, but job = %s encodes clips one by one, "
+      .. "so they change neither its memory nor its time; try: moonreel plan %s", job, target)
+  end
+end
+
 local function solve(parsed, list, mesh, compiled)
   local options, plan = parsed.options, require "moonreel.plan"
   local settings = one_of(parsed, list)
-  if settings.job == "reconstruct" then
-    require("moonreel.recipe.fault").usage("plan: --fit, --balance and --solve choose batches and "
-      .. "meshes, but job = reconstruct takes clips one by one on one GPU; try: moonreel plan %s",
-      parsed.positional[1])
-  end
+  refuse_job(settings.job, options, parsed.positional[1])
   local show, given = require "moonreel.plan.show_solved", { mesh = mesh, compiled = compiled }
   if options.solve then
     if options.solve ~= "mesh" then

@@ -194,7 +194,13 @@ describe("the plan of a reconstruction", function()
     fails("MR_E_RECIPE", "clips have 6 frames, but model.type = dc_ae needs 4n or 1; try: 4",
       planned,
       bake("dc_ae", "[6] = {1.0, 1}"))
-    fails("MR_E_USAGE", "job = reconstruct takes clips one by one", command.run,
-      { "opensora-2.0/vae/dc_ae", "--gpus", "H100", "--fit", "all" })
+    for job, recipe in pairs { reconstruct = "opensora-2.0/vae/dc_ae",
+        extract = "opensora-1.2/misc/extract" } do
+      local plain = recipe:gsub("%p", "%%%0")
+      fails("MR_E_USAGE", ("job = %s encodes clips one by one.*; try: moonreel plan %s$"):format(
+        job, plain), command.run, { recipe, "--gpus", "H100", "--fit", "all" })
+      fails("MR_E_USAGE", ("job = %s does not train"):format(job), command.run, { recipe, "--gpus",
+        "H100", "--solve", "mesh" })
+    end
   end)
 end)
