@@ -28,9 +28,10 @@ end
 ---@return string
 function Folder:path()
   if not self.made then
-    self.fresh = not (self.named and base.exists(self.named))
-    self.made = self.named or next_number(self.root)
-    base.make_dir(self.made)
+    local fresh = not (self.named and base.exists(self.named))
+    local made = self.named or next_number(self.root)
+    base.make_dir(made)
+    self.fresh, self.made = fresh, made
   end
   return self.made
 end

@@ -37,6 +37,19 @@ describe("sample.folder", function()
     assert.equal(dir.path .. "/samples/003", numbered():path())
   end)
 
+  it("that cannot be made is named, also by what closes it", function()
+    dir:write("samples", "a file")
+    for _, named in ipairs { false, dir.path .. "/samples/in" } do
+      local _, problem = pcall(function()
+        local one <close> = folder.new(named or nil, dir.path .. "/samples")
+        one:path()
+      end)
+      assert.equal("MR_E_IO", problem.code, tostring(problem))
+      assert.matches("/samples", tostring(problem))
+    end
+    assert.equal("a file", base.read_file(dir.path .. "/samples"))
+  end)
+
   it("refuses to replace files in a named folder, and creates the folder", function()
     local there = dir:write("clips/a.mp4", "x")
     local one = folder.new(dir.path .. "/clips")
