@@ -2,6 +2,8 @@
 -- @module moonreel.cli.failure
 local failure = {}
 
+local MOST = 4000  -- bytes of a line that are printed whole
+
 --- Message handler for xpcall: an error with a message for users passes; a defect of a program gets
 -- its trace.
 ---@param value any
@@ -12,6 +14,14 @@ function failure.handler(value)
   end
   local text = type(value) == "string" and value or "error value: " .. tostring(value)
   return { code = "MR_E_FAIL", exit = 1, message = debug.traceback(text, 2) }
+end
+
+-- the beginning and the end of a line that no one reads whole, as of an argument of many bytes
+local function shortened(line)
+  -- without a part of a letter at the cuts
+  local head = line:sub(1, MOST // 2):gsub("[\xC0-\xFF][\x80-\xBF]*$", "")
+  local tail = line:sub(-MOST // 2):gsub("^[\x80-\xBF]+", "")
+  return #line > MOST and ("%s ... %s (%d bytes)"):format(head, tail, #line) or nil
 end
 
 --- Prints a failure as `moonreel: MESSAGE` and returns its exit code. A failure that another rank
@@ -29,7 +39,7 @@ function failure.report(value)
   end
   -- printed in one piece: several ranks may write at the same time
   io.stderr:write(("moonreel: %s%s\n"):format(require("moonreel.comm.place").label(),
-    tostring(value.message)))
+    (tostring(value.message):gsub("[^\n]+", shortened))))
   return value.exit or 1
 end
 

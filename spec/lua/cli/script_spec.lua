@@ -59,6 +59,19 @@ describe("moonreel -e", function()
     assert.matches("expected Lua code", out)
   end)
 
+  it("prints the beginning and the end of a line of many bytes", function()
+    local show = program .. [[ show tiny/demo "lr=$(printf 'ä%%.0s' $(seq %d))"]]
+    local out, code = shell(show:format(900))
+    assert.equal(2, code)
+    assert.equal(2 * 900, select(2, out:gsub("ä", "")))
+    out, code = shell(show:format(20000))
+    assert.equal(2, code)
+    assert.is_true(#out < 4200 and utf8.len(out) ~= nil)
+    assert.is_true(out:find("moonreel: lr=ä", 1, true) == 1)
+    assert.is_true(out:find("ä ... ä", 1, true) ~= nil)
+    assert.is_true(out:find "ä' %(80%d%d%d bytes%)\n$" ~= nil)
+  end)
+
   it("exits with the code of a named error", function()
     local out, code = shell(program .. " -e 'require(\"moonreel.core.base\").raise(\"MR_E_DATA\", "
       .. "\"no rows\")'")
