@@ -30,10 +30,7 @@ local function on_disk(path)
   if not base.exists(path) then
     return nil
   end
-  local ok, text = pcall(base.read_file, path)
-  if not ok then
-    return nil
-  end
+  local text = base.read_file(path)
   -- some editors write a byte order mark
   text = text:gsub("^\xEF\xBB\xBF", "")
   return { id = process.real_path(path), shown = path, text = text, shipped = false }

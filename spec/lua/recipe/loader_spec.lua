@@ -131,6 +131,8 @@ describe("recipe files", function()
       local path = dir:write("r.lua", text)
       shows(3, path .. problem, path)
     end
+    dir:write("f.lua/inner", "a folder")
+    shows(8, dir.path .. "/f.lua: is not a regular file", dir.path .. "/f")
     local path = dir:write("s\xff.lua", "return recipe {}")
     for _, words in ipairs { { path, "recipe '" .. dir.path .. "/s\\xff.lua' is not UTF-8" },
         { "tiny/demo", "argument 'name=\\xff' is not UTF-8", "name=\xff" } } do
