@@ -176,7 +176,8 @@ local TAKE_ALL <const> = { extract = true, reconstruct = true }
 -- Opens the sources of a recipe, or the index of --data; nil if one of them does not exist.
 local function open_sources(settings, options, kept)
   local base, sources = require "moonreel.core.base", require "moonreel.settings.sources"
-  local list = options.data and { { name = "", path = options.data } } or sources.of(settings)
+  local list = options.data and { sources.single(settings, options.data) }
+    or sources.of(settings)
   for _, source in ipairs(list) do
     local index, input = require("moonreel.trainer.samples").index_of(source.path)
     if not options.data and (input or not base.exists(index)) then
@@ -187,6 +188,8 @@ local function open_sources(settings, options, kept)
     end
     source.index = require("moonreel.data").open(index)
     kept[#kept + 1] = source.index
+    -- an evaluation measures what training leaves out
+    source.held = settings.job == "eval_loss"
     if not TAKE_ALL[settings.job] then
       require("moonreel.data.place").pick(source)
     end

@@ -54,6 +54,17 @@ function Coded:frames_back(b)
   return math.min(b.frames, auto:most_frames(auto:latent(b.frames, b.height, b.width)[2]))
 end
 
+-- memory of no program
+local function no_memory()
+  local m = { arena = 0 }
+  for _, kinds in ipairs { SUMS, MOST } do
+    for _, kind in ipairs(kinds) do
+      m[kind] = 0
+    end
+  end
+  return m
+end
+
 -- adds planned programs to a step; returns the steps of all of their runs. Later programs may
 -- replace these, so all is read at once.
 local function add(self, step, rows)
@@ -108,15 +119,11 @@ end
 ---@return table step  as moonreel.plan.compiled step has it, with parts encode and decode,
 ---   decode_by, and programs: their number; clips: bytes of a clip in host memory
 function Coded:step(b)
-  local m = {}
-  for _, kind in ipairs(table.move(MOST, 1, #MOST, #SUMS + 1, { table.unpack(SUMS) })) do
-    m[kind] = 0
-  end
+  local m = no_memory()
   local step = { memory = m, arenas = {}, largest = -1, kept = 0, programs = 0, batch = b.batch,
     by = {}, encoding = 0 }
   local there = add(self, step, self.codec:encoders(b.frames, b.height, b.width))
   local back = add(self, step, self.codec:decoders(self:frames_back(b), b.height, b.width))
-  m.arena = 0
   for _, bytes in pairs(step.arenas) do
     m.arena = m.arena + bytes
   end

@@ -419,9 +419,10 @@ end
 ---@param settings table  baked, of one stage
 ---@param given table     as in plan.open; survey: from plan.survey; nil: every bucket of the
 ---   recipe's table
----@return table plan  name, recipe, hash, mesh, dtype, trained, parameters, buckets (from
----   Open:row), largest (the bucket with the most bytes), slowest (the bucket with the longest
----   step), shares (from Compiled:share), notes
+---@return table plan  name, recipe, hash, mesh, job (other than training), writes (does the job
+---   write clips?), dtype, trained, parameters, buckets (from Open:row), largest (the bucket with
+---   the most bytes), slowest (the bucket with the longest step), shares (from Compiled:share),
+---   notes
 function plan.of(settings, given)
   local open, survey = plan.open(settings, given), given.survey
   local list = open:buckets(survey and survey.buckets)

@@ -186,6 +186,15 @@ local function path_of(settings, path, field)
   return path
 end
 
+--- A source without a name: an index or table of clips, with what settings say about all samples.
+---@param settings table  baked
+---@param path string
+---@return table source   as in sources.of
+function sources.single(settings, path)
+  return { name = "", path = path, field = "dataset.data_path",
+    hold_back = hold_back_of(settings), change = settings.data_change }
+end
+
 --- The sources of settings, by name. A source without a name is dataset.data_path.
 ---@param settings table  baked
 ---@return table[] list   {name, path, field, weights, epochs, quantiles, hold_back, change}; empty
@@ -200,8 +209,7 @@ function sources.of(settings)
           .. "dataset.sources = { name = { data_path = ... } }, or dataset.phases=none")
     end
     local path = path_of(settings, settings.dataset.data_path, "dataset.data_path")
-    return path and { { name = "", path = path, field = "dataset.data_path",
-      hold_back = hold_back_of(settings), change = settings.data_change } } or {}
+    return path and { sources.single(settings, path) } or {}
   elseif settings.dataset.data_path then
     blame.raise(settings, "dataset.data_path", "MR_E_RECIPE", "dataset.data_path is %q, but "
       .. "dataset.sources has %s; expected only one of the two fields; try: dataset.data_path=none",

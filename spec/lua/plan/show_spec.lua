@@ -74,6 +74,17 @@ describe("moonreel plan", function()
     assert.equal(0, exit)
     assert.matches(": 248 of 300 samples in 31 batches; 2 more are carried to the next; left out",
       text)
+    -- an evaluation takes those that training leaves out
+    local taken = {}
+    for _, job in ipairs { "train", "eval_loss" } do
+      exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "job=" .. job,
+        "dataset.hold_back=0.25", "mask_ratios=none", "bucket_config=recipe.replace{['32px'] = "
+        .. "{[1] = {1.0, 8}, [6] = {1.0, 8}}}")
+      assert.equal(0, exit)
+      taken[job] = tonumber(text:match ": (%d+) of 300 samples in")
+    end
+    assert.is_true(taken.eval_loss > 50 and taken.eval_loss < 100)
+    assert.equal(300 - taken.eval_loss, taken.train)
     exit, text = demo("--gpus", "H100", "--data", demo_data.path(), "tail=carry", "epochs=1",
       "bucket_config=recipe.replace{['32px'] = {[6] = {1.0, 8}}}")
     assert.equal(0, exit)
