@@ -47,10 +47,24 @@ local function newest_stage(run)
   return run
 end
 
---- Converts a shell pattern to a Lua pattern: * ? and [...] within one path component.
+-- a set of a shell pattern, [a-c] or [!a-c], as one of Lua
+local function to_set(inner)
+  local negated, rest = inner:match "^([!^]?)(.+)$"
+  return ("[%s%s]"):format(negated ~= "" and "^" or "", (rest:gsub("[%%%^]", "%%%0")))
+end
+
+--- Converts a shell pattern to a Lua pattern: * ? and [...] within one path component. A bracket
+-- that is not closed is a letter.
 local function to_lua_pattern(glob)
-  local out = glob:gsub("[%^%$%(%)%%%.%+%-]", "%%%0"):gsub("%*", "[^/]*"):gsub("%?", "[^/]")
-  return "^" .. out .. "$"
+  local out, at = {}, 1
+  while at <= #glob do
+    local inner, stop = glob:match("^%[([!^]?[^%]]+)%]()", at)
+    local letter = glob:sub(at, at)
+    out[#out + 1] = inner and to_set(inner) or letter == "*" and "[^/]*" or letter == "?" and "[^/]"
+      or letter:gsub("%W", "%%%0")
+    at = stop or at + 1
+  end
+  return "^" .. table.concat(out) .. "$"
 end
 
 local function has_magic(text) return text:find("[%*%?%[]") ~= nil end

@@ -103,7 +103,13 @@ describe("ckpt.resolve", function()
     loads(outputs .. "/*-demo/epoch*-global_step*", ckpt.dir(again, 6))
     loads(demo .. "/ckpt/step-*1?", ckpt.dir(demo, 10))
     loads(outputs .. "/00[12]-*", ckpt.dir(other, 300))
-    assert.matches("no path matches this pattern", fails(outputs .. "/zz*", outputs))
+    loads(outputs .. "/00[1-2]-*", ckpt.dir(other, 300))
+    loads(outputs .. "/00[!3-9]-*", ckpt.dir(other, 300))
+    loads(outputs .. "/00[^13-9]-*", ckpt.dir(other, 300))
+    -- a set that does not end is no set
+    for _, pattern in ipairs { "zz*", "[", "00[1-*", "00[]-*", "[]", "[!]", "[%]", "%*" } do
+      assert.matches("no path matches this pattern", fails(outputs .. "/" .. pattern, outputs))
+    end
   end)
 
   it("refuses what does not exist", function()
