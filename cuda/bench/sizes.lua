@@ -82,8 +82,8 @@ end
 
 -- time cuDNN's convolutions with cuDNN alone: a program next to the plug-in, or next to this one
 local function cudnn_alone()
-  local beside = os.getenv "MOONREEL_PLUGINS" or process.program():match "^(.*)/"
-  local words = { ("%s/cudnn_peer%s"):format(beside, name == "cudaemu" and "_cudaemu" or ""),
+  local plugins = os.getenv "MOONREEL_PLUGINS" or process.program():match "^(.*)/"
+  local words = { ("%s/cudnn_peer%s"):format(plugins, name == "cudaemu" and "_cudaemu" or ""),
     tostring(RUNS) }
   for _, row in ipairs(convolutions) do
     for _, number in ipairs { row.x[1], row.x[2], row.x[3], row.x[4], row.x[5], row.filters,

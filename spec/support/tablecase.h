@@ -19,7 +19,7 @@ static struct {
     int more, n_numbers;
     mr_number numbers[4];
     int64_t start_us, end_us;
-} beside[ROWS];
+} rest[ROWS];
 static index_scores scores;
 static int n_got;
 
@@ -33,11 +33,11 @@ static inline mr_status note_row(void *user, const index_input *in)
         memcpy(got[n_got].text, in->text, n < 200 ? n : 200);
         for (size_t i = 0; i + 1 < n && i < 199; i++)
             got[n_got].text[i] = got[n_got].text[i] ? got[n_got].text[i] : '|';
-        got[n_got].line = in->line, beside[n_got].more = in->more;
-        beside[n_got].n_numbers = in->n_numbers;
-        beside[n_got].start_us = in->start_us, beside[n_got].end_us = in->end_us;
+        got[n_got].line = in->line, rest[n_got].more = in->more;
+        rest[n_got].n_numbers = in->n_numbers;
+        rest[n_got].start_us = in->start_us, rest[n_got].end_us = in->end_us;
         for (int i = 0; i < 4; i++)
-            beside[n_got].numbers[i] = index_input_number(in, i);
+            rest[n_got].numbers[i] = index_input_number(in, i);
     }
     n_got++;
     return MR_OK;
@@ -68,16 +68,16 @@ static inline mr_status read_text(const char *name, const char *text)
 
 static inline bool none(int row, int number)
 {
-    return mr_number_is_none(beside[row].numbers[number]);
+    return mr_number_is_none(rest[row].numbers[number]);
 }
 static inline bool real(int row, int number, double value)
 {
-    mr_number got_number = beside[row].numbers[number];
+    mr_number got_number = rest[row].numbers[number];
     return !got_number.whole && got_number.f == value;
 }
 static inline bool whole(int row, int number, int64_t value)
 {
-    mr_number got_number = beside[row].numbers[number];
+    mr_number got_number = rest[row].numbers[number];
     return got_number.whole && got_number.i == value;
 }
 

@@ -33,14 +33,14 @@ static mr_status splits(rank_case *c)
     return st;
 }
 
-typedef struct beside {
+typedef struct lane {
     mr_comm *comm;
     mr_status st;
-} beside;
+} lane;
 
 static void *second_thread(void *arg)
 {
-    beside *b = arg;
+    lane *b = arg;
     for (int i = 0; i < 50 && b->st == MR_OK; i++) {
         int64_t x = i;
         b->st = mr_comm_all_reduce(b->comm, MR_COMM_SUM, MR_I64, &x, 1);
@@ -52,7 +52,7 @@ static void *second_thread(void *arg)
 
 static mr_status two_lanes(rank_case *c)
 {
-    beside b = {0};
+    lane b = {0};
     pthread_t thread;
     MR_TRY(mr_comm_split(c->world, 0, 0, 1, &b.comm));
     pthread_create(&thread, NULL, second_thread, &b);

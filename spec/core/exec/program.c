@@ -172,8 +172,8 @@ static void run_once(mr_exec *e, mr_program *p, results *r)
 
 /* Graph `seed` with `side` percent of its nodes on side queues gives `want` in each of the runs;
  * with `first` it sets `want`. */
-static void beside(mr_device *dev, mr_params *params, uint64_t seed, int side, bool poison,
-                   bool first, results *want)
+static void run_queues(mr_device *dev, mr_params *params, uint64_t seed, int side, bool poison,
+                       bool first, results *want)
 {
     mr_graph *g = queue_graph(params, seed, side, seed % 3 == 0);
     mr_exec *e = NULL;
@@ -208,11 +208,11 @@ static void queues(mr_device *cpu, mr_device *shadow)
     // the last run shows it when a writer overtakes readers
     for (uint64_t i = 1; i <= 40; i++) {
         uint64_t seed = i < 40 ? i : 221;
-        beside(cpu, params, seed, 0, false, true, &want);
-        beside(cpu, params, seed, 50, false, false, &want);
-        beside(shadow, params, seed, 0, false, false, &want);
-        beside(shadow, params, seed, 50, false, false, &want);
-        beside(shadow, params, seed, 20, seed % 2, false, &want);
+        run_queues(cpu, params, seed, 0, false, true, &want);
+        run_queues(cpu, params, seed, 50, false, false, &want);
+        run_queues(shadow, params, seed, 0, false, false, &want);
+        run_queues(shadow, params, seed, 50, false, false, &want);
+        run_queues(shadow, params, seed, 20, seed % 2, false, &want);
     }
     mr_params_free(params);
 }

@@ -151,7 +151,7 @@ static void kinds(void)
 
 /* Two independent nodes on two queues: the sum when queues do not overlap, else the longer one;
  * with a node that needs both, added to that. */
-static void beside(void)
+static void two_queues(void)
 {
     mr_device unit = {.rates = {{.of = {{1, 1}}, .step_s = 1}}, .measured = {UINT32_MAX}};
     for (int shadow = 0; shadow < 2; shadow++) {
@@ -240,7 +240,7 @@ int main(void)
     mr_device *dev = NULL;
     arithmetic();
     short_of_memory();
-    beside();
+    two_queues();
     kinds();
     OK(mr_device_open("cpu", 1, &dev));
     mr_rates first, again;

@@ -25,7 +25,7 @@ static void event(const char *text, int tid, double *start, double *end)
 
 /* A copy that is not waited for begins with the run, though it ran after an op. (On a device with
  * edges the run first copies its inputs.) */
-static void beside(mr_device *dev)
+static void copy_at_start(mr_device *dev)
 {
     mr_exec *e = NULL;
     mr_graph *g = NULL;
@@ -50,7 +50,7 @@ static void beside(mr_device *dev)
     OK(mr_program_run(p));
     char path[64], *text = NULL;
     size_t bytes;
-    snprintf(path, sizeof path, "/tmp/moonreel-beside-%d.json", (int)getpid());
+    snprintf(path, sizeof path, "/tmp/moonreel-trace-side-%d.json", (int)getpid());
     OK(mr_program_trace(p, path));
     OK(mr_file_read_all(path, &text, &bytes));
     double silu[2], copy[2];
@@ -239,7 +239,7 @@ int main(void)
     mr_free(text);
     mr_exec_free(e);
     mr_graph_free(g);
-    beside(dev);
+    copy_at_start(dev);
     edges();
     early();
     mr_device_close(dev);

@@ -106,7 +106,7 @@ static mr_ref add(mr_graph *g, mr_queue queue, const char *op, mr_ref a, mr_ref 
     return y;
 }
 
-static void beside(void)
+static void overlapping(void)
 {
     mr_graph *g = NULL;
     mr_schedule *s = NULL;
@@ -234,7 +234,7 @@ int main(void)
     CHECK_OK(
         mr_params_add(params, &(mr_param){.name = "w", .desc = mr_desc_dense(MR_F32, 1, &n)}, &id));
     CHECK_OK(mr_params_seal(params, NULL));
-    beside();
+    overlapping();
     aliases();
     for (uint64_t seed = 1; seed <= 60; seed++)
         orders(params, seed, seed % 2 ? 50 : 20);

@@ -13,8 +13,8 @@ static void meanings(void)
     CHECK_STR(got[0].text, "a|b");
     CHECK_STR(got[1].text, "b|c");
     CHECK_STR(got[2].text, "");
-    CHECK_INT(beside[0].more, 1);
-    CHECK_INT(beside[2].more, 0);
+    CHECK_INT(rest[0].more, 1);
+    CHECK_INT(rest[2].more, 0);
     CHECK_INT(scores.n, 3);
     CHECK_STR(scores.of[0].name, "Aesthetic_Score");
     CHECK_STR(scores.of[2].name, "_2d");
@@ -29,8 +29,8 @@ static void meanings(void)
     CHECK_OK(read_table("t.jsonl", json, sizeof json - 1));
     CHECK_STR(got[0].text, "a|b");
     // `tags` is a column that never gets a number
-    CHECK_INT(beside[0].n_numbers, 2);
-    CHECK_INT(beside[1].n_numbers, 3);
+    CHECK_INT(rest[0].n_numbers, 2);
+    CHECK_INT(rest[1].n_numbers, 3);
     CHECK(real(0, 0, 2.5) && whole(1, 2, 1) && none(1, 0));
     CHECK_FAILS(read_table("t.jsonl", "{\"path\":\"1\",\"text\":[1]}", 23), MR_E_DATA,
                 "t.jsonl:1: text[0] is not text");

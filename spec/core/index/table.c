@@ -208,8 +208,8 @@ static void odd_tables(void)
     static const char times[] = "{\"path\":\"a\",\"text\":\"b\",\"start_s\":12345.678912,"
                                 "\"end_s\":12345.678913}";
     CHECK_OK(read_table("t.jsonl", times, sizeof times - 1));
-    CHECK_INT(beside[0].start_us, 12345678912);
-    CHECK_INT(beside[0].end_us, 12345678913);
+    CHECK_INT(rest[0].start_us, 12345678912);
+    CHECK_INT(rest[0].end_us, 12345678913);
 }
 
 // a path that is no file is refused without a wait; files are closed in every case

@@ -200,13 +200,13 @@ static double wanted(const mr_conv_spec *s, const void *x, const void *y, int64_
 
 static void weights(const mr_conv_spec *s)
 {
-    enum { BESIDE = 1 << 16 }; // bytes around the gradient
+    enum { MARGIN = 1 << 16 }; // bytes around the gradient
     int64_t n = s->filters * s->channels * s->kernel[0] * s->kernel[1] * s->kernel[2];
-    size_t bytes = (size_t)n * sizeof(float), all = (bytes + 63) / 64 * 64 + 2 * BESIDE;
+    size_t bytes = (size_t)n * sizeof(float), all = (bytes + 63) / 64 * 64 + 2 * MARGIN;
     void *x = fill(cells(s->batch, s->in) * s->channels, s->type, 1),
          *y = fill(cells(s->batch, s->out) * s->filters, s->type, 2);
     unsigned char *room = aligned_alloc(64, all);
-    float *dw = (float *)(void *)(room + BESIDE);
+    float *dw = (float *)(void *)(room + MARGIN);
     memset(room, NONE, all);
     memset(dw, 0, bytes);
     run(s, x, NULL, y, dw);
@@ -215,13 +215,13 @@ static void weights(const mr_conv_spec *s)
         double want = wanted(s, x, y, i);
         off += (dw[i] - want) * (dw[i] - want), norm += want * want;
     }
-    int beside = 0;
+    int overwritten = 0;
     for (size_t i = 0; i < all; i++)
-        beside += (i < BESIDE || i >= BESIDE + bytes) && room[i] != NONE;
-    if (!check_note(sqrt(off / norm) < 1e-5 && beside == 0))
-        printf("%s, frames of %lld x %lld, kernel %lld x %lld: off by %.3g, %d bytes beside\n",
+        overwritten += (i < MARGIN || i >= MARGIN + bytes) && room[i] != NONE;
+    if (!check_note(sqrt(off / norm) < 1e-5 && overwritten == 0))
+        printf("%s, frames of %lld x %lld, kernel %lld x %lld: off by %.3g, %d bytes around it\n",
                mr_dtype_name(s->type), (long long)s->in[1], (long long)s->in[2],
-               (long long)s->kernel[1], (long long)s->kernel[2], sqrt(off / norm), beside);
+               (long long)s->kernel[1], (long long)s->kernel[2], sqrt(off / norm), overwritten);
     free(x), free(y), free(room);
 }
 

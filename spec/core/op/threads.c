@@ -342,7 +342,7 @@ static void nested(void)
     free(n);
 }
 
-static void *beside(void *user)
+static void *second_loop(void *user)
 {
     seen *s = user;
     for (int i = 0; i < 500; i++)
@@ -357,7 +357,7 @@ static void callers(void)
     for (int i = 0; i < 3; i++) {
         s[i] = calloc(1, sizeof *s[i]);
         s[i]->grain = 50, s[i]->threads = 3;
-        CHECK_INT(pthread_create(&id[i], NULL, beside, s[i]), 0);
+        CHECK_INT(pthread_create(&id[i], NULL, second_loop, s[i]), 0);
     }
     for (int i = 0; i < 3; i++) {
         pthread_join(id[i], NULL);

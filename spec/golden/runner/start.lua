@@ -46,7 +46,7 @@ local function weights_of(f)
       weights:close()
     end
   end
-  base.raise("MR_E_DATA", ("%s: no .pth beside it holds its tensors"):format(f.path))
+  base.raise("MR_E_DATA", ("%s: no .pth next to it holds its tensors"):format(f.path))
 end
 
 -- values of a tensor of the file as a parameter of `count` has them: rows of the null caption are

@@ -46,14 +46,14 @@ describe_built("cuda/bench", function()
   end)
 
   it("times cuDNN's convolutions without PyTorch if the library is installed", function()
-    local beside = process.program():match "^(.*)/"
+    local programs = process.program():match "^(.*)/"
     -- exit code and all output
     local function peer(words, before)
       local result = process.run({ "/bin/sh", "-c", ("%s '%s/cudnn_peer_cudaemu' %s 2>&1"):format(
-        before, beside, words) }, "", { deadline_s = 600 })
+        before, programs, words) }, "", { deadline_s = 600 })
       return result.exit, result.output
     end
-    local scene = ("MOONREEL_CUDNN='%s/cudnn_scene.so'"):format(beside)
+    local scene = ("MOONREEL_CUDNN='%s/cudnn_scene.so'"):format(programs)
     -- frames, pictures, and a number of filters without an algorithm
     local code, text = peer("3 1 2 4 5 72 72 0 2 1 4 6 8 16 1 1 1 4 4 8 11 1", scene)
     assert.equal(0, code, text)
@@ -64,7 +64,7 @@ describe_built("cuda/bench", function()
       { 1, "^cudnn_peer: 0: expected a number of at least 1", "1 0 1 4 4 8 8 1", scene },
       { 1, "^cudnn_peer: no cuDNN: /nothing.so: ", "1", "MOONREEL_CUDNN=/nothing.so" },
       { 1, "nccl_scene.so: has no cudnnGetVersion; try: cuDNN 9", "1",
-        ("MOONREEL_CUDNN='%s/nccl_scene.so'"):format(beside) },
+        ("MOONREEL_CUDNN='%s/nccl_scene.so'"):format(programs) },
       { 1, "^cudnn_peer: the GPU: no CUDA%-capable device", "1",
         scene .. " MOONREEL_CUDAEMU=none" },
       { 1, "^cudnn_peer: a tensor: uncorrectable ECC error", "1 1 2 4 5 8 8 0",
@@ -104,7 +104,7 @@ describe_built("cuda/bench", function()
   -- A copy of the tree without builds. The emulated GPU replaces a real one: its programs have the
   -- names of those for a GPU, in a file like that of cuda/bench/pack.
   local function stand_in(dir)
-    local beside, tree = process.program():match "^(.*)/", dir.path .. "/tree"
+    local programs, tree = process.program():match "^(.*)/", dir.path .. "/tree"
     assert(os.execute(("mkdir -p '%s/cuda' '%s/bin' packed"):format(tree, dir.path)
       :gsub("packed", "'" .. dir.path .. "/packed'")))
     for name in ("core datasets lua recipes spec"):gmatch "%a+" do
@@ -112,12 +112,12 @@ describe_built("cuda/bench", function()
     end
     assert(os.execute(("cp -r cuda/bench '%s/cuda/'"):format(tree)))
     for name, program in pairs { moonreel = process.program(),
-      ["libmoonreel_cuda.so"] = beside .. "/libmoonreel_cudaemu.so",
-      spec_prim_sm80 = beside .. "/spec_cuda_prim_sm80",
-      spec_prim_sm90a = beside .. "/spec_cuda_prim_sm90a",
-      spec_prim_rates = beside .. "/spec_cuda_prim_rates",
-      spec_kernels_products = beside .. "/spec_cuda_kernels_products",
-      spec_kernels_attention = beside .. "/spec_cuda_kernels_norms" } do
+      ["libmoonreel_cuda.so"] = programs .. "/libmoonreel_cudaemu.so",
+      spec_prim_sm80 = programs .. "/spec_cuda_prim_sm80",
+      spec_prim_sm90a = programs .. "/spec_cuda_prim_sm90a",
+      spec_prim_rates = programs .. "/spec_cuda_prim_rates",
+      spec_kernels_products = programs .. "/spec_cuda_kernels_products",
+      spec_kernels_attention = programs .. "/spec_cuda_kernels_norms" } do
       assert(os.execute(("ln -s '%s' '%s/packed/%s'"):format(program, dir.path, name)))
     end
     -- only a few ops
@@ -125,11 +125,11 @@ describe_built("cuda/bench", function()
 case $1 in --rows) echo silu; echo linear; exit ;; esac
 [ "$BAD_ROW" != "${1:-all}" ] && [ -z "$BAD_ROW" -o -n "$1" ] || { echo "$BAD_ROW is off"; exit 1; }
 exec '%s/spec_cuda_kernels_contract' ${1:-silu linear}
-]]):format(beside))
+]]):format(programs))
     -- verify asks for the sizes of a GPU; run those of the emulator
     dir:write("packed/spec_kernels_real", ([[#!/bin/sh
 [ "$1" = real ] && exec '%s/spec_cuda_kernels_real'
-]]):format(beside))
+]]):format(programs))
     dir:write("bin/nvidia-smi", [[#!/bin/sh
 case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;; *) echo 580.1 ;; esac
 ]])
@@ -141,7 +141,7 @@ case $1 in *name*) echo "Emulated GPU 80" ;; *compute_cap*) echo "$CAPABILITY" ;
       local result = process.run({ "/bin/sh", "-c", ("cd '%s' && PATH=\"%s/bin:$PATH\" "
         .. "VERIFY_PATIENCE=5 MOONREEL_NVML='%s/nvml_scene.so' PYTHON=none %s sh "
         .. "cuda/bench/verify --packed "
-        .. "'%s/pack.tar.gz' --out '%s/out' %s 2>&1"):format(tree, dir.path, beside, variables,
+        .. "'%s/pack.tar.gz' --out '%s/out' %s 2>&1"):format(tree, dir.path, programs, variables,
           dir.path, dir.path, words) }, "", { deadline_s = 600 })
       local file = io.open(dir.path .. "/out/table.txt")
       local rows = file and file:read "a" or ""

@@ -109,7 +109,7 @@ describe("a golden file about start weights", function()
   end
 
   it("passes with its weights next to it", function()
-    assert.matches("no %.pth beside it holds its tensors", judged())
+    assert.matches("no %.pth next to it holds its tensors", judged())
     write_pth(dir.path .. "/PixArt-Sigma-mine.pth", weights)
     assert.matches("^PASS pixart_mine 0 0$", judged())
   end)
@@ -129,6 +129,6 @@ describe("a golden file about start weights", function()
     rows[7][2] = pred
     weights[1][2] = weights[1][2] * 2
     write_pth(dir.path .. "/PixArt-Sigma-mine.pth", weights)
-    assert.matches("^FAIL pixart_mine .*no %.pth beside it holds its tensors", judged())
+    assert.matches("^FAIL pixart_mine .*no %.pth next to it holds its tensors", judged())
   end)
 end)

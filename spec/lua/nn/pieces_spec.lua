@@ -43,14 +43,14 @@ local LAYERS = {
   ["rows twice, then three"] = function(e, x)
     return window(e, e:map(window(e, x, 3, 1), x.size, twice, 2), 3, 1)
   end,
-  ["three of rows that the layer doubles, beside them"] = function(e, x)
+  ["three of rows that the layer doubles, added to them"] = function(e, x)
     local kept = e:keep(window(e, x, 3, 1))
     local y = e:window(kept, { kernel = 3, stride = 1, before = 1, up = 2 }, x.size,
       function(v, more) return conv(e.g, 3, 1)(twice(v), more) end)
     local before = e:rows(kept, y, x.size, twice, 2)
     return e:map(y, x.size, function(v) return v + before.v end)
   end,
-  ["what stands beside a convolution"] = function(e, x)
+  ["the input minus a convolution"] = function(e, x)
     local kept = e:keep(x)
     local y = window(e, e:window(kept, { kernel = 3, stride = 1, before = 1 }, x.size,
       function(v, more) return conv(e.g, 3, 1)(v, more) end), 3, 1)
@@ -81,7 +81,7 @@ describe("pieces of a clip", function()
     local N = x.shape[1]
     return { part = "all", key = "whole",
       takes = { x = { "x", 0, dtype = "f32", shape = x.shape } },
-      gives = { out = { "out", 0, times * N // 1 } }, nodes = function(g, _, io)
+      gives = { out = { "out", 0, math.floor(times * N) } }, nodes = function(g, _, io)
         local e = pieces.whole(g)
         local y = layers(e, e:source(io.x:reshape { 1, N, 2, 3, 1 })).v
         return y:reshape { y.shape[2], 2, 3, 1 }

@@ -212,17 +212,17 @@ describe("nn.sequence", function()
     local g = G.graph()
     local x = g:input("x", "f32", { 1, 1, 5, 4, 8 })
     g:output("o", (sequence.new { heads = 2, groups = 2 }:attend(g, x, x, x, 10)))
-    local schedule, beside, attention = g:finish():schedule(), {}, {}
+    local schedule, overlapped, attention = g:finish():schedule(), {}, {}
     for step, op, rest in schedule:gmatch "(%d+) %S+ +(%S+) ([^\n]*)" do
       if op == "all_to_all" then
-        beside[#beside + 1] = rest:match "overlaps compute (%d+)"
+        overlapped[#overlapped + 1] = rest:match "overlaps compute (%d+)"
       elseif op == "attention" then
         attention[#attention + 1] = step
       end
     end
     -- each group is sent there and back: the second arrives while the first one's results leave
-    assert.equal(4, #beside)
-    assert.same(attention, { beside[2], beside[3] }, schedule)
+    assert.equal(4, #overlapped)
+    assert.same(attention, { overlapped[2], overlapped[3] }, schedule)
   end)
 
   -- a ring is within a host, so messages between rings use the network
@@ -244,14 +244,14 @@ describe("nn.sequence", function()
     assert.same({ 6, 4, 1 }, { #attention, #hops.comm_intra, #hops.comm_inter }, schedule)
     -- each hop overlaps the attention before the block that it brings; the one between rings
     -- overlaps all of the first ring
-    local function beside(hop, step) return hop[1] <= step and step <= hop[2] end
+    local function overlaps(hop, step) return hop[1] <= step and step <= hop[2] end
     for i, before in ipairs { 1, 2, 4, 5 } do
-      assert.is_true(beside(hops.comm_intra[i], attention[before]), schedule)
+      assert.is_true(overlaps(hops.comm_intra[i], attention[before]), schedule)
     end
     for i = 1, 3 do
-      assert.is_true(beside(hops.comm_inter[1], attention[i]), schedule)
+      assert.is_true(overlaps(hops.comm_inter[1], attention[i]), schedule)
     end
-    assert.is_false(beside(hops.comm_inter[1], attention[4]), schedule)
+    assert.is_false(overlaps(hops.comm_inter[1], attention[4]), schedule)
   end)
 
   it("sends the bytes of the formula within rings and between them", function()

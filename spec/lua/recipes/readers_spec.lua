@@ -74,7 +74,7 @@ local elsewhere = {
   ["spike.loss_sigmas"] = "of losses that are known",
   no_i2v_ref_loss = "of models with conditions (spec/lua/trainer/conditions_spec.lua)",
   ["sampling.most_share"] = "of renderings of a run (spec/lua/trainer/rendering_cost_spec.lua)",
-  ["sampling.threads"] = "of renderings beside a run (spec/lua/trainer/renderings_spec.lua)",
+  ["sampling.threads"] = "of renderings during a run (spec/lua/trainer/renderings_spec.lua)",
   ["vae.type"] = "another type lies apart", ["text_encoder.type"] = "one built type",
 }
 

@@ -159,9 +159,9 @@ describe("a rendering of 2.0", function()
   it("does not depend on other renderings of its batch, but on its negative prompt", function()
     local one = video "compat=none"
     local alone = latents(one)[1]
-    local beside = latents(one, { prompts = { "a red circle", "a blue square" }, batch_size = 2 })
-    assert.is_true(off(beside[1], alone) < 1e-5)
-    assert.is_true(off(beside[2], alone) > 1e-2)
+    local together = latents(one, { prompts = { "a red circle", "a blue square" }, batch_size = 2 })
+    assert.is_true(off(together[1], alone) < 1e-5)
+    assert.is_true(off(together[2], alone) > 1e-2)
     assert.is_true(off(latents(one, { negatives = { "a blue square" } })[1], alone) > 1e-4)
     -- the reference draws the noise of a batch at once
     assert.is_true(off(latents(video(), { prompts = { "a red circle", "a red circle" },
