@@ -1,7 +1,7 @@
 /* exec/program: random graphs compute the same bits with and without in-place ops and reuse,
  * poisoned or not, on both devices and again, and on random queues in any order. The measured
  * peak is the predicted one, runs allocate nothing, and after a failed allocation everything is
- * usable. */
+ * usable. Covers: core/layout/layout.c */
 #include "execcase.h"
 #include "queuecase.h"
 #include "exec/room.h"

@@ -1,7 +1,7 @@
 /* op/dtype: the dtypes that ops declare are binding. For each argument of each case, each dtype
  * that its text does not name is refused before infer sees it, and no kernel is chosen for f64 that
  * it does not declare: a new dtype in the list of dtypes reaches a kernel only by name.
- * Covers: core/cpu/op_dtype.c */
+ * Covers: core/cpu/op_dtype.c, core/graph/store.c */
 #include "opcase.h"
 #include "moonreel/graph.h"
 

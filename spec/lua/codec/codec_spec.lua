@@ -1,5 +1,6 @@
 --- Clips to latents and back: pieces, random numbers, memory, files and errors about them.
 -- Covers: lua/moonreel/nn/compiled.lua lua/moonreel/codec/init.lua lua/moonreel/text/config.lua
+-- lua/moonreel/encoder/init.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

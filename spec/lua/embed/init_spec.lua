@@ -2,6 +2,7 @@
 -- a batch and alone, padded or not; and what is read from the files.
 -- Covers: lua/moonreel/embed/init.lua lua/moonreel/embed/residency.lua
 -- lua/moonreel/embed/source.lua
+-- lua/moonreel/models/features.lua
 local E = require "moonreel.core.exec"
 local base = require "moonreel.core.base"
 local ckpt = require "moonreel.ckpt"

@@ -1,7 +1,7 @@
 --- Gradients, joins and in-place decisions, run on a device.
 -- MOONREEL_DEVICE names the device.
 -- Covers: core/graph/backward.c core/graph/finish.c core/graph/read.c core/bind/graph.c
--- core/bind/op.c core/bind/value.c
+-- core/bind/op.c core/bind/value.c core/graph/store.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

@@ -1,6 +1,7 @@
 --- Finishing a graph decides on places: runs never overwrite values computed in setup, and joins
 -- and in-place ops keep each value that another node still reads.
 -- MOONREEL_DEVICE names the device.
+-- Covers: core/graph/finish.c core/exec/plan.c
 local T = require "moonreel.core.tensor"
 local G = require "moonreel.core.graph"
 local E = require "moonreel.core.exec"

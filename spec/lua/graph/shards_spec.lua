@@ -1,7 +1,7 @@
 --- Graphs over a table that ranks share: weights are gathered for each pass, two buckets at a time,
 -- and gradients are reduced bucket by bucket. Here one rank shares with itself; with others:
 -- spec/lua/optim/ranks_spec.lua.
--- Covers: core/graph/shards.c core/graph/rank_ops.c
+-- Covers: core/graph/shards.c core/graph/rank_ops.c core/graph/recompute.c core/graph/finish.c
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -2,6 +2,7 @@
 -- gradients summed over the ranks.
 -- MOONREEL_DEVICE names the device.
 -- Covers: lua/moonreel/nn/shared.lua lua/moonreel/nn/rows.lua lua/moonreel/nn/channels.lua
+-- lua/moonreel/models/latents.lua lua/moonreel/models/autoencoder_2d/kl.lua
 local G = require "moonreel.core.graph"
 local base = require "moonreel.core.base"
 local fails = dofile "spec/support/fails.lua"

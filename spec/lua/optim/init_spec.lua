@@ -1,5 +1,6 @@
 --- The update over ranges of parameters, compared with formulas in plain Lua doubles (reference
 -- opensora-1.2, sections 7.2 and 7.4).
+-- Covers: lua/moonreel/nn/init.lua
 local E = require "moonreel.core.exec"
 local G = require "moonreel.core.graph"
 local T = require "moonreel.core.tensor"

@@ -1,4 +1,5 @@
 --- The course of a whole run, from its buckets' seconds and an index's samples.
+-- Covers: lua/moonreel/trainer/cadence.lua
 local course = require "moonreel.plan.course"
 local mesh = require "moonreel.plan.mesh"
 

@@ -1,5 +1,6 @@
 --- The bytes that ranks are planned to send are those that they send. State and ZeRO:
 -- spec/lua/trainer/zero_spec.
+-- Covers: lua/moonreel/trainer/encoders.lua
 local clips = require "moonreel.comm.clips"
 local compiled = require "moonreel.plan.compiled"
 local folder = require "spec.support.folder"

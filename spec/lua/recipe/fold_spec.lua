@@ -1,6 +1,7 @@
 --- Rules for merging a stronger layer into a weaker one.
 -- Covers: lua/moonreel/recipe/defaults.lua lua/moonreel/recipe/late.lua
 -- lua/moonreel/recipe/layer.lua lua/moonreel/recipe/marker.lua lua/moonreel/recipe/view.lua
+-- lua/moonreel/settings/bake.lua
 local folder = require "spec.support.folder"
 
 describe("merging", function()

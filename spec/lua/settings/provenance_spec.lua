@@ -1,4 +1,5 @@
 --- Where values of settings come from.
+-- Covers: lua/moonreel/recipe/fold.lua
 local provenance = require "moonreel.settings.provenance"
 local settings = require "moonreel.settings"
 

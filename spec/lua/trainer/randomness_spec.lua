@@ -1,5 +1,6 @@
 --- Random numbers of a sample, as the compiled micro-step gets them: noise, time and caption drop
 -- depend on seed, epoch and sample alone, each by a random stream of its own.
+-- Covers: lua/moonreel/diffusion/rflow.lua
 local E = require "moonreel.core.exec"
 local T = require "moonreel.core.tensor"
 local base = require "moonreel.core.base"
