@@ -181,11 +181,18 @@ size_t mr_store_writer_waiting(const mr_store_writer *w)
     return w->waiting.n;
 }
 
+static mr_status check_open(const mr_store_writer *w)
+{
+    return w->env ? MR_OK
+                  : mr_fail(MR_E_USAGE, "%s: the writer is closed; try: a new one", w->path);
+}
+
 mr_status mr_store_writer_get_text(mr_store_writer *w, const char *name, char **text)
 {
     MDB_txn *txn;
     MDB_val key = text_val(name), v;
     *text = NULL;
+    MR_TRY(check_open(w));
     int err = mdb_txn_begin(w->env, NULL, MDB_RDONLY, &txn);
     if (err)
         return fail_write(w, "read", err);
@@ -223,6 +230,7 @@ mr_status mr_store_writer_has(mr_store_writer *w, const void *key, size_t key_by
         *has = other.mv_size == key_bytes && memcmp(other.mv_data, key, key_bytes) == 0;
     if (*has)
         return MR_OK;
+    MR_TRY(check_open(w));
     int err = mdb_txn_begin(w->env, NULL, MDB_RDONLY, &txn);
     if (err)
         return fail_write(w, "read", err);
@@ -285,6 +293,7 @@ mr_status mr_store_writer_commit(mr_store_writer *w, const char *name, const cha
     MDB_val key, value;
     mr_hash128 print = w->print;
     char hex[33];
+    MR_TRY(check_open(w));
     MR_TRY(make_room(w));
     int err = mdb_txn_begin(w->env, NULL, 0, &txn);
     if (err)

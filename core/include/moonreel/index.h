@@ -363,7 +363,7 @@ MR_API mr_status mr_store_writer_put(mr_store_writer *w, const void *key, size_t
 MR_API size_t mr_store_writer_waiting(const mr_store_writer *w);
 /* Write all uncommitted values and a text to disk, completely or not at all. */
 MR_API mr_status mr_store_writer_commit(mr_store_writer *w, const char *name, const char *text);
-/* Commit, seal, and rename to the final name. The writer cannot be used afterwards. */
+/* Commit, seal, and rename to the final name. Afterwards the writer is closed: MR_E_USAGE. */
 MR_API mr_status mr_store_writer_finish(mr_store_writer *w);
 /* Unfinished: committed values are kept for the next writer. NULL is fine. */
 MR_API void mr_store_writer_free(mr_store_writer *w);

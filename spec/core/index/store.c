@@ -155,6 +155,12 @@ static void wrong_use(const char *path)
     CHECK_OK(mr_store_writer_get_text(w, "at", &text));
     CHECK_STR(text, "1");
     mr_free(text);
+    CHECK_OK(mr_store_writer_finish(w));
+    CHECK_FAILS(mr_store_writer_finish(w), MR_E_USAGE, "the writer is closed");
+    CHECK_FAILS(mr_store_writer_commit(w, "at", "2"), MR_E_USAGE, "the writer is closed");
+    CHECK_FAILS(mr_store_writer_put(w, "c", 1, "x", 1), MR_E_USAGE, "the writer is closed");
+    CHECK_FAILS(mr_store_writer_has(w, "a", 1, &has), MR_E_USAGE, "the writer is closed");
+    CHECK_FAILS(mr_store_writer_get_text(w, "at", &text), MR_E_USAGE, "the writer is closed");
     mr_store_writer_free(w);
 }
 
