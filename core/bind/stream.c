@@ -179,9 +179,14 @@ static int s_spawn(lua_State *L)
 
 static int s_reap(lua_State *L)
 {
-    const pid_t pid = (pid_t)luaL_checkinteger(L, 1);
-    luaL_argcheck(L, pid > 0, 1, "expected a child");
+    const lua_Integer id = luaL_checkinteger(L, 1);
+    luaL_argcheck(L, id > 0 && id <= INT32_MAX, 1, "expected a child");
+    const pid_t pid = (pid_t)id;
     int how = 0;
+    // another process is not ours to kill; kill(-1) would end all processes of the host
+    siginfo_t state;
+    if (pid == 1 || waitid(P_PID, (id_t)pid, &state, WEXITED | WNOHANG | WNOWAIT) != 0)
+        return mr_bind_raise(L, MR_E_USAGE, "reap: process %d is no child of this one", (int)pid);
     // kill its session, including the processes that it has started
     if (lua_toboolean(L, 2) && kill(-pid, SIGKILL) != 0)
         kill(pid, SIGKILL);
@@ -226,7 +231,8 @@ static const mr_bind_entry stream_entries[] = {
              "Start a program in a new session: {pid, input, output, errors}."),
     MR_ENTRY(
         "reap", s_reap, "(pid: integer, kill?: boolean): integer?",
-        "The exit code of a child, or 128 + its signal; nil: it still runs, and was not killed."),
+        "The exit code of a child, or 128 + its signal; nil: it still runs, and was not killed. "
+        "MR_E_USAGE: the process is no child of this one."),
     MR_ENTRY("wait", s_wait, "(streams: mr.Stream[], ms: integer): boolean",
              "Wait until one of them can be read or has written its queue, at most this long."),
     MR_ENTRY("standard", s_standard, "(): table",

@@ -10,7 +10,7 @@ local stream = {}
 ---@return table
 function stream.spawn(words) end
 
---- The exit code of a child, or 128 + its signal; nil: it still runs, and was not killed.
+--- The exit code of a child, or 128 + its signal; nil: it still runs, and was not killed. MR_E_USAGE: the process is no child of this one.
 ---@param pid integer
 ---@param kill? boolean
 ---@return integer?
