@@ -241,26 +241,45 @@ end
 local topics = { names = show_names, recipe = show_recipe, recipes = show_recipes, api = show_api,
   stubs = write_stubs, fields = show_fields }
 
+-- refuses words that no page reads
+local function refuse_more(words, most)
+  if words[most + 1] then
+    require("moonreel.recipe.fault").usage("help: expected nothing after '%s', got '%s'; try: "
+      .. "moonreel help %s", words[most], words[most + 1], table.concat(words, " ", 1, most))
+  end
+end
+
+-- whether the usage of a command, as "ckpt ls [RUN] | diff A B", has a part of this name
+local function has_part(command, name)
+  return name and (" | " .. command.usage:gsub("^%S+ ", "")):find("| " .. name .. " ", 1, true)
+end
+
 function help.run(args)
   local parsed = require("moonreel.settings.words").parse(args, help)
-  local word = parsed.positional[1]
+  local words = parsed.positional
+  local word = words[1]
   if not word then
     return show_commands()
   end
   local command = require("moonreel.cli.commands").find(word)
   if command then
-    return help.show_command(command.part and command.part(parsed.positional[2]) or command)
+    refuse_more(words, (command.part or has_part(command, words[2])) and 2 or 1)
+    return help.show_command(command.part and command.part(words[2]) or command)
   end
   if topics[word] then
-    return topics[word](parsed.options, parsed.positional)
+    refuse_more(words, word == "stubs" and 2 or 1)
+    return topics[word](parsed.options, words)
   end
   local target, problem = require("moonreel.recipe.override").target(word)
+  local is_record = target and target.schema.tag == "record"
+  if target then
+    refuse_more(words, is_record and 2 or 1)
+  end
   local shown = target and show_field(target.keys)
   if shown then
     return shown
-  end
-  if target and target.schema.tag == "record" then
-    return show_record(parsed.options, table.concat(target.keys, "."), parsed.positional[2])
+  elseif is_record then
+    return show_record(parsed.options, table.concat(target.keys, "."), words[2])
   end
   require("moonreel.recipe.fault").usage("help: '%s' is no command, topic or field%s; try: "
     .. "moonreel help", word,

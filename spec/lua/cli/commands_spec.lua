@@ -324,6 +324,22 @@ describe("moonreel help", function()
     end
   end)
 
+  it("refuses words after the last that a page of help reads", function()
+    assert.equal(moonreel "help ckpt", moonreel "help ckpt diff")
+    for words, most in pairs { ["fields clip"] = 1, ["ckpt lr"] = 1, ["train lr"] = 1,
+      ["lr model"] = 1,
+      ["optim adamw lr"] = 2, ["stubs /none lr"] = 2, ["ckpt ls lr"] = 2 } do
+      local list = {}
+      for word in words:gmatch "%S+" do
+        list[#list + 1] = word
+      end
+      local out, err, code = moonreel("help " .. words)
+      assert.same({ "", 2 }, { out, code })
+      assert.equal(("moonreel: help: expected nothing after '%s', got '%s'; try: moonreel help "
+        .. "%s\n"):format(list[most], list[most + 1], table.concat(list, " ", 1, most)), err)
+    end
+  end)
+
   it("prints a page of all fields", function()
     local out = moonreel("help fields --markdown")
     assert.matches("\n## optim, also `optimizer`\n\n| field | values", out)
