@@ -181,7 +181,7 @@ describe("the buckets of ranks that --why advises", function()
 
   it("are the fastest in the simulator, and none are proposed when the recipe's are", function()
     local text, p = why(80e9, "plugin_config.reduce_bucket_size_in_m=1")
-    local size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %(")
+    local size = tonumber(text:match "reduce_bucket_size_in_m = (%d+) %([%d.]+ m?s%)\n")
     for _, other in ipairs(plan.bucket_sizes) do
       assert.is_true(seconds(p, size) <= seconds(p, other), other)
     end
