@@ -62,6 +62,22 @@ describe("ranks that share no memory", function()
       ]] .. SUM))
   end)
 
+  it("do not connect when their secrets differ", function()
+    local said = start(2, "RANK=@ WORLD_SIZE=2 LOCAL_RANK=@ LOCAL_WORLD_SIZE=2 "
+      .. "MASTER_ADDR=127.0.0.1 TORCHELASTIC_USE_AGENT_STORE=True MOONREEL_SECRET_TEXT=s "
+      .. TORCHRUN, [[
+      local core = require "moonreel.core.comm"
+      local world = core.world
+      rawset(core, "world", function(o)
+        o.secret, o.deadline_s = o.rank > 0 and "another" or o.secret, 2
+        return world(o)
+      end)
+      ]] .. SUM)
+    assert.matches("rank 0: .* rank 1 of 2 has not connected in 2 s; a connection from "
+      .. "127%.0%.0%.1 was rejected: it has another secret; try: ", said)
+    assert.matches("rank 0 ends with 6\nrank 1 ends with 6$", said)
+  end)
+
   it("connect on the first host of Slurm's list", function()
     assert.equal(all_there(2), start(2, "SLURM_PROCID=@ SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=@ "
       .. "SLURM_JOB_ID=" .. NUMBER .. " SLURM_JOB_NODELIST=127.0.0.1 SLURM_TASKS_PER_NODE=2", SUM))
