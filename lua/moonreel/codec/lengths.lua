@@ -2,29 +2,18 @@
 -- @module moonreel.codec.lengths
 local base = require "moonreel.core.base"
 local blame = require "moonreel.settings.blame"
+local forms_of = require "moonreel.models.frames"
 
 local lengths = {}
 
--- does a number of frames have one form: an+b with n from 0 on, or b alone? 0 frames never do
-local function fits(form, frames)
-  local step, more = form:match("^(%d+)n%+?(%d*)$")
-  if not step then
-    return form == "any" or math.tointeger(form) == frames
-  end
-  step, more = math.tointeger(step), math.tointeger(more) or 0
-  return frames >= more and (frames - more) % step == 0
-end
-
 --- Does a rule allow a number of frames?
----@param rule string      forms with "or" between them
+---@param rule string      as moonreel.models.frames reads it
 ---@param frames integer
 ---@return boolean
 function lengths.fits(rule, frames)
-  if frames < 1 then
-    return false
-  end
-  for form in (rule .. " or "):gmatch("(.-) or ") do
-    if fits(form, frames) then
+  for _, form in ipairs(forms_of(rule)) do
+    local more = frames - form.first
+    if frames > 0 and (more == 0 or form.step and more > 0 and more % form.step == 0) then
       return true
     end
   end

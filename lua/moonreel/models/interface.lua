@@ -2,6 +2,7 @@
 -- it is refused by name before a run computes anything.
 -- @module moonreel.models.interface
 local base = require "moonreel.core.base"
+local frames = require "moonreel.models.frames"
 
 local interface = {}
 
@@ -9,18 +10,7 @@ local function is_count(x) return math.type(x) == "integer" and x >= 1 end
 local function is_function(x) return type(x) == "function" end
 local function is_list(x) return type(x) == "table" and #x > 0 end
 
--- forms of numbers of frames, with "or" between them
-local function is_rule(x)
-  if x == nil then
-    return true
-  end
-  for form in (tostring(x) .. " or "):gmatch "(.-) or " do
-    if form ~= "any" and not form:match "^[1-9]%d*n?$" and not form:match "^[1-9]%d*n%+%d+$" then
-      return false
-    end
-  end
-  return type(x) == "string"
-end
+local function is_rule(x) return x == nil or frames(x) ~= nil end
 
 local COUNT, METHOD = { "an integer from 1 on", is_count }, { "a function", is_function }
 local MAPS = { "a list such as {weights.lua}", is_list }

@@ -1,5 +1,5 @@
 --- The numbers of frames that an autoencoder accepts.
--- Covers: lua/moonreel/codec/lengths.lua
+-- Covers: lua/moonreel/codec/lengths.lua lua/moonreel/models/frames.lua
 local fails = require "spec.support.fails"
 local folder = require "spec.support.folder"
 local lengths = require "moonreel.codec.lengths"
