@@ -62,6 +62,11 @@ local function words_of(part)
   end
 end
 
+--- The page of a part, which is that of the command.
+---@param name string|nil
+---@return table|nil  nil: there is no such part
+function command.part(name) return name and words_of(name) and command end
+
 -- refuses options of other parts
 local function check_options(part, options)
   for _, row in ipairs(command.options) do

@@ -249,11 +249,6 @@ local function refuse_more(words, most)
   end
 end
 
--- whether the usage of a command, as "ckpt ls [RUN] | diff A B", has a part of this name
-local function has_part(command, name)
-  return name and (" | " .. command.usage:gsub("^%S+ ", "")):find("| " .. name .. " ", 1, true)
-end
-
 function help.run(args)
   local parsed = require("moonreel.settings.words").parse(args, help)
   local words = parsed.positional
@@ -263,8 +258,9 @@ function help.run(args)
   end
   local command = require("moonreel.cli.commands").find(word)
   if command then
-    refuse_more(words, (command.part or has_part(command, words[2])) and 2 or 1)
-    return help.show_command(command.part and command.part(words[2]) or command)
+    local part = command.part and command.part(words[2])
+    refuse_more(words, part and 2 or 1)
+    return help.show_command(part or command)
   end
   if topics[word] then
     refuse_more(words, word == "stubs" and 2 or 1)
