@@ -19,6 +19,8 @@ static void free_ckpt(void *object)
 // the error of a damaged checkpoint says which others there are
 static void check(lua_State *L, const char *path, mr_status st)
 {
+    if (st == MR_OK)
+        return;
     char hint[600];
     const char *step = strstr(path, "/ckpt/step-");
     if (step)
