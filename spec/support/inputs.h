@@ -16,7 +16,7 @@ static inline void inputs_take(index_source *s)
             return;
 }
 
-/* The row with this path, of those that were read last. */
+/* The row with this path among the rows of the last inputs_take. */
 static inline const index_input *inputs_at(const index_source *s, const char *path)
 {
     static const index_input none = {.path = "?", .text = "?", .fault = "?", .class = "?"};

@@ -441,7 +441,7 @@ end
 
 -- predictions of the run when it began, compared with its measurements; the plan above may be for
 -- another machine
-local function truth_lines(p, put)
+local function measured_lines(p, put)
   put("predictions of the run when it began, and measurements (medians, without waits for "
     .. "data):")
   local function megabytes(v) return ("%.0f MB"):format(v / 1e6) end
@@ -566,7 +566,7 @@ function show.text(p)
   end
   if p.measured and #p.measured > 0 then
     put("")
-    truth_lines(p, put)
+    measured_lines(p, put)
   end
   if p.survey then
     put("")

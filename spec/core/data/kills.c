@@ -104,7 +104,7 @@ static bool live(mr_index *index, kind k, uint64_t seed, int32_t slot, char **te
     mr_free(*text);
     *text = NULL;
     good = good && CHECK_OK(mr_loader_state(l, text)) && CHECK(strlen(*text) < 4096);
-    // a long list of samples left over is separate from the state: here there is none
+    // a state keeps a long list of left-over samples in a separate text; this run leaves few
     mr_loader_free(l);
     return good;
 }

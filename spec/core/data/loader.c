@@ -56,7 +56,7 @@ static uint64_t hash_batch(const mr_batch *b)
     return h;
 }
 
-// the start of a sample, computed here: one of those that fit, by seed, epoch and key
+// The expected start of a sample: seed, epoch and key choose one of the starts that fit.
 static int64_t start_of(const mr_batch *b, uint64_t id, uint64_t key, int interval)
 {
     int64_t have = id % 6 == 5 ? 1 : 8 + (int64_t)id,

@@ -1,5 +1,5 @@
-/* exec/step: the kernel that serves a node - the processor's, or the naive op when there is none or
- * its workspace function declines - on both devices. */
+/* exec/step: the kernel that serves a node, on both devices: that of the processor, or the naive op
+ * if the processor has none or its workspace function declines the call. */
 #include "execcase.h"
 
 /* An op without a kernel, one whose kernel declines odd sizes, one whose prepare fails. */

@@ -108,7 +108,7 @@ static uint64_t ebml(const uint8_t *at, int *bytes)
     return v;
 }
 
-// the next simple block at or after `at`, where an element begins; n: there is none
+// the next simple block at or after `at`, where an element begins; n: no more blocks
 static size_t find_block(const uint8_t *data, size_t n, size_t at)
 {
     enum { SEGMENT = 0x8538067, CLUSTER = 0xf43b675, BLOCK = 0x23 };

@@ -9,7 +9,7 @@ end
 describe("the place of a process", function()
   it("is rank 0 of 1 when no launcher has set variables", function()
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find {})
-    -- a world of one rank is none; Slurm also sets variables in the shell of a job
+    -- one rank is not a launch of several; Slurm also sets variables in the shell of a job
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { WORLD_SIZE = "1", RANK = "" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_NTASKS = "4" })
     assert.same({ rank = 0, size = 1, local_rank = 0 }, find { SLURM_PROCID = "0" })
